@@ -1,0 +1,99 @@
+"""Tokens <-> windows on a grid. Knows no attention.
+
+Dim letters of the whole package:
+    B batch; H, W grid; C channels (dim); h heads; d head_dim; N windows; T queries per window; K
+    keys per window; R projected tokens (rank); G global tokens. A window of T = a * b tokens has K
+    = (a + 2 sa)(b + 2 sb) keys, where (sa, sb) is its halo.
+
+Every index move is named and has its inverse beside it: `partition` and `merge`, `pad_to_multiple`
+and `merge`'s crop. Sizes are (height, width) in tokens. No function branches on a shape, so all of
+them trace with symbolic sizes.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def num_windows(size: int, window: int) -> int:
+    """Number of windows along an axis of `size` tokens, the last one perhaps partly outside."""
+    return (size + window - 1) // window
+
+
+def pad_to_multiple(x: Tensor, window: tuple[int, int]) -> Tensor:
+    """Pad with zeros below and right until `window` divides: [B,H,W,C] -> [B,Nh*a,Nw*b,C]."""
+    below, right = _padding(x, window)
+    return F.pad(x, (0, 0, 0, right, 0, below))
+
+
+def _padding(x: Tensor, window: tuple[int, int]) -> tuple[int, int]:
+    H, W = x.shape[1], x.shape[2]
+    return num_windows(H, window[0]) * window[0] - H, num_windows(W, window[1]) * window[1] - W
+
+
+def partition(x: Tensor, window: tuple[int, int]) -> Tensor:
+    """Pad, and cut into windows: [B,H,W,C] -> [B,Nh,Nw,a,b,C], a view of the padded grid."""
+    x = pad_to_multiple(x, window)
+    return x.unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0])).transpose(2, 3)
+
+
+def merge(x: Tensor, height: int, width: int) -> Tensor:
+    """The inverse of `partition`, padding cut off: [B,Nh,Nw,a,b,...] -> [B,H,W,...]."""
+    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)[:, :height, :width]
+
+
+def partition_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tensor:
+    """Cut into windows with a halo on each side: [B,H,W,C] -> [B,Nh,Nw,a+2sa,b+2sb,C].
+
+    Tokens outside the grid are zeros; `halo_mask` tells which they are.
+    """
+    below, right = _padding(x, window)
+    x = F.pad(x, (0, 0, halo[1], halo[1] + right, halo[0], halo[0] + below))
+    # [B,H,W,C] -> [B,Nh,Nw,C,a+2sa,b+2sb]
+    x = x.unfold(1, window[0] + 2 * halo[0], window[0]).unfold(
+        2, window[1] + 2 * halo[1], window[1]
+    )
+    return x.permute(0, 1, 2, 4, 5, 3)
+
+
+def halo_mask(
+    height: int,
+    width: int,
+    window: tuple[int, int],
+    halo: tuple[int, int],
+    device: torch.device | None = None,
+) -> Tensor:
+    """True where a token of `partition_halo` lies inside the grid: bool [Nh,Nw,a+2sa,b+2sb]."""
+    rows = _inside(height, window[0], halo[0], device)
+    cols = _inside(width, window[1], halo[1], device)
+    return rows[:, None, :, None] & cols[None, :, None, :]
+
+
+def _inside(size: int, window: int, halo: int, device: torch.device | None) -> Tensor:
+    first = torch.arange(num_windows(size, window), device=device) * window - halo
+    position = first[:, None] + torch.arange(window + 2 * halo, device=device)
+    return (position >= 0) & (position < size)
+
+
+def relative_position_index(
+    window: tuple[int, int],
+    halo: tuple[int, int],
+    row_stride: int,
+    device: torch.device | None = None,
+) -> Tensor:
+    """Row of a position table for each query and key of a window with its halo: long [T,K].
+
+    The row is (qy - ky + sa + a - 1) * row_stride + (qx - kx + sb + b - 1), with keys counted from
+    -halo.
+    """
+    dy = _offsets(window[0], halo[0], device)
+    dx = _offsets(window[1], halo[1], device)
+    # [a,a+2sa], [b,b+2sb] -> [a,b,a+2sa,b+2sb] -> [T,K]
+    index = dy[:, None, :, None] * row_stride + dx[None, :, None, :]
+    return index.flatten(2, 3).flatten(0, 1)
+
+
+def _offsets(window: int, halo: int, device: torch.device | None) -> Tensor:
+    query = torch.arange(window, device=device)
+    key = torch.arange(window + 2 * halo, device=device) - halo
+    return query[:, None] - key[None, :] + (halo + window - 1)

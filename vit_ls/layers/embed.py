@@ -1,0 +1,49 @@
+"""Patch embedding: from an image, or from the grid of the stage before, to a grid."""
+
+import torch
+from torch import Tensor, nn
+
+from vit_ls.grid import pad_to_multiple
+
+
+class ConvEmbed(nn.Module):
+    """Strided convolution and layer norm.
+
+    A size that the stride does not divide is padded with zeros, not cropped.
+
+    Args:
+        in_chans: Channels of the input.
+        dim: C.
+        kernel: Side of the convolution's kernel, in input pixels or tokens.
+        stride: Of the convolution.
+        padding: Of the convolution, on each side.
+        norm_eps: Of the layer norm; None for no norm.
+        device: Of the parameters.
+        dtype: Of the parameters.
+    """
+
+    def __init__(
+        self,
+        in_chans: int,
+        dim: int,
+        *,
+        kernel: int,
+        stride: int,
+        padding: int = 0,
+        norm_eps: float | None = 1e-6,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.stride = (stride, stride)
+        self.proj = nn.Conv2d(in_chans, dim, kernel, stride, padding, device=device, dtype=dtype)
+        self.norm = (
+            nn.Identity()
+            if norm_eps is None
+            else nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C]."""
+        x = self.proj(pad_to_multiple(x, self.stride).permute(0, 3, 1, 2))
+        return self.norm(x.permute(0, 2, 3, 1))

@@ -1,0 +1,77 @@
+"""Full attention: the later stages of ViL-LS, and the CvT baselines."""
+
+import torch
+from torch import Tensor, nn
+
+from vit_ls.layers.geometry import Geometry
+from vit_ls.layers.long_short import check_heads
+from vit_ls.layers.position_bias import GridPositionBias
+from vit_ls.layers.projections import ConvQKV, LinearQKV
+from vit_ls.ops import attend, merge_heads, split_heads
+
+
+class FullAttention(nn.Module):
+    """Multi-head softmax attention of all tokens over all tokens.
+
+    Args:
+        dim: C, divisible by num_heads.
+        num_heads: h.
+        table_grid: Grid (H, W) in tokens that the relative position table is made for; None for no
+            position bias. At another size the table is resized bilinearly.
+        num_global: G, used by the position bias alone.
+        conv_projection: Convolutions for q, k, v (CvT) instead of a linear layer.
+        device: Of the parameters.
+        dtype: Of the parameters.
+
+    Raises:
+        ValueError: dim is not divisible by num_heads.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        table_grid: tuple[int, int] | None = None,
+        num_global: int = 0,
+        conv_projection: bool = False,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, num_heads)
+        self.num_heads = num_heads
+        self.qkv = ConvQKV(dim, device, dtype) if conv_projection else LinearQKV(dim, device, dtype)
+        self.position_bias = (
+            None
+            if table_grid is None
+            else GridPositionBias(num_heads, table_grid, num_global, device, dtype)
+        )
+        self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
+
+    def forward(
+        self, x: Tensor, g: Tensor | None, geometry: Geometry
+    ) -> tuple[Tensor, Tensor | None]:
+        """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
+        H, W = x.shape[1], x.shape[2]
+        q, k, v = self.qkv(x)
+        q, k, v = q.flatten(1, 2), k.flatten(1, 2), v.flatten(1, 2)
+        if g is not None:
+            global_q, global_k, global_v = self.qkv.tokens(g)
+            q, k, v = (
+                torch.cat((global_q, q), 1),
+                torch.cat((global_k, k), 1),
+                torch.cat((global_v, v), 1),
+            )
+        bias: Tensor | None = None
+        if self.position_bias is not None:
+            index = geometry.position_index
+            assert index is not None
+            bias = self.position_bias(index, H, W)
+        h = self.num_heads
+        tokens = self.proj(
+            merge_heads(attend(split_heads(q, h), split_heads(k, h), split_heads(v, h), bias))
+        )
+        G = 0 if g is None else g.shape[1]
+        x = tokens[:, G:].unflatten(1, (H, W))
+        return x, None if g is None else tokens[:, :G]

@@ -1,0 +1,122 @@
+"""Long-short attention as a layer (arXiv:2107.02192, section 3)."""
+
+import torch
+from torch import Tensor, nn
+
+from vit_ls.layers.geometry import Geometry
+from vit_ls.layers.position_bias import WindowPositionBias
+from vit_ls.layers.projections import ConvDynamicProjection, ConvQKV, LinearQKV
+from vit_ls.ops import dynamic_projection, long_short_attention, window_halo
+
+
+class LongShortAttention(nn.Module):
+    """A window, a dynamic projection of the grid, and the global tokens, under one softmax.
+
+    Differs from the paper, as its released image code does: DualLN normalises keys and values
+    before they are projected too, and the global tokens attend to the grid's outputs
+    (`long_short_attention`).
+
+    Args:
+        dim: C, divisible by num_heads.
+        num_heads: h.
+        window: Side w of the square window, in tokens; 0 for the projection alone.
+        rank: r, tokens that keys and values are projected onto; 0 for the window alone.
+        dual_ln: Layer norms on the keys and values (LN_L) and on the projected ones (LN_G).
+        position_table: A learned relative position bias on the window's keys.
+        conv_projection: Convolutions for q, k, v and the dynamic projection (CvT-LS) instead of
+            linear layers.
+        device: Of the parameters.
+        dtype: Of the parameters.
+
+    Raises:
+        ValueError: dim is not divisible by num_heads; window or rank is negative.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        window: int,
+        rank: int,
+        dual_ln: bool = True,
+        position_table: bool = False,
+        conv_projection: bool = False,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, num_heads)
+        if window < 0 or rank < 0:
+            raise ValueError(
+                f"window and rank must not be negative, got window={window}, rank={rank}."
+            )
+        self.num_heads = num_heads
+        self.window = (window, window)
+        self.halo = (window_halo(window), window_halo(window))
+        self.impl = "auto"
+        self.qkv = ConvQKV(dim, device, dtype) if conv_projection else LinearQKV(dim, device, dtype)
+        self.norm_kv = nn.LayerNorm(dim, device=device, dtype=dtype) if dual_ln else nn.Identity()
+        self.dynamic_projection: nn.Module | None = None
+        if rank > 0:
+            projection = ConvDynamicProjection if conv_projection else nn.Linear
+            self.dynamic_projection = projection(dim, num_heads * rank, device=device, dtype=dtype)
+        self.norm_projected = (
+            nn.LayerNorm(dim, device=device, dtype=dtype) if dual_ln and rank > 0 else nn.Identity()
+        )
+        self.position_bias: WindowPositionBias | None = None
+        if position_table and window > 0:
+            self.position_bias = WindowPositionBias(num_heads, window, device, dtype)
+        self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
+
+    def forward(
+        self, x: Tensor, g: Tensor | None, geometry: Geometry
+    ) -> tuple[Tensor, Tensor | None]:
+        """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
+        q, k, v = self.qkv(x)
+        k, v = self.norm_kv(k), self.norm_kv(v)
+        projected_k: Tensor | None = None
+        projected_v: Tensor | None = None
+        if self.dynamic_projection is not None:
+            logits = self.dynamic_projection(x)
+            projected_k, projected_v = dynamic_projection(logits, k, v, num_heads=self.num_heads)
+            projected_k, projected_v = (
+                self.norm_projected(projected_k),
+                self.norm_projected(projected_v),
+            )
+        global_q: Tensor | None = None
+        global_k: Tensor | None = None
+        global_v: Tensor | None = None
+        if g is not None:
+            global_q, global_k, global_v = self.qkv.tokens(g)
+            global_k, global_v = self.norm_kv(global_k), self.norm_kv(global_v)
+        bias: Tensor | None = None
+        if self.position_bias is not None:
+            index = geometry.position_index
+            assert index is not None
+            bias = self.position_bias(index)
+        x, g = long_short_attention(
+            q,
+            k,
+            v,
+            projected_k,
+            projected_v,
+            global_q,
+            global_k,
+            global_v,
+            bias,
+            geometry.mask,
+            self.impl,
+            num_heads=self.num_heads,
+            window=self.window,
+            halo=self.halo,
+        )
+        return self.proj(x), None if g is None else self.proj(g)
+
+
+def check_heads(dim: int, num_heads: int) -> None:
+    """Raise ValueError unless `num_heads` heads share `dim` channels evenly."""
+    if num_heads < 1 or dim % num_heads:
+        raise ValueError(
+            f"dim must be divisible by num_heads, got dim={dim}, num_heads={num_heads}."
+        )

@@ -1,0 +1,91 @@
+"""Queries, keys, values and the dynamic projection: linear (ViL-LS) or by convolutions (CvT-LS).
+
+A q/k/v module has `forward` for the grid [B,H,W,C] and `tokens` for the global tokens [B,G,C].
+"""
+
+import torch
+import torch.nn.functional as F
+from timm.layers import StdConv2d
+from torch import Tensor, nn
+
+QKV = tuple[Tensor, Tensor, Tensor]
+
+
+class LinearQKV(nn.Linear):
+    """One linear layer for queries, keys and values."""
+
+    def __init__(
+        self, dim: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(dim, 3 * dim, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> QKV:  # type: ignore[override]
+        """[...,C] -> three times [...,C]."""
+        q, k, v = F.linear(x, self.weight, self.bias).chunk(3, dim=-1)
+        return q, k, v
+
+    def tokens(self, g: Tensor) -> QKV:
+        """[B,G,C] -> three times [B,G,C], by the same weights."""
+        q, k, v = F.linear(g, self.weight, self.bias).chunk(3, dim=-1)
+        return q, k, v
+
+
+class ConvProjection(nn.Module):
+    """Depthwise 3x3 convolution, batch norm, 1x1 convolution (CvT, arXiv:2103.15808, Eq. 2)."""
+
+    def __init__(
+        self, dim: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv2d(dim, dim, 3, padding=1, groups=dim, device=device, dtype=dtype)
+        self.norm = nn.BatchNorm2d(dim, device=device, dtype=dtype)
+        self.pointwise = nn.Linear(dim, dim, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B,H,W,C] -> [B,H,W,C]."""
+        x = self.norm(self.depthwise(x.permute(0, 3, 1, 2)))
+        return self.pointwise(x.permute(0, 2, 3, 1))
+
+
+class ConvQKV(nn.Module):
+    """A `ConvProjection` for each of q, k, v; global tokens take the 1x1 part alone, as in CvT."""
+
+    def __init__(
+        self, dim: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        self.q = ConvProjection(dim, device, dtype)
+        self.k = ConvProjection(dim, device, dtype)
+        self.v = ConvProjection(dim, device, dtype)
+
+    def forward(self, x: Tensor) -> QKV:
+        """[B,H,W,C] -> three times [B,H,W,C]."""
+        return self.q(x), self.k(x), self.v(x)
+
+    def tokens(self, g: Tensor) -> QKV:
+        """[B,G,C] -> three times [B,G,C]."""
+        return self.q.pointwise(g), self.k.pointwise(g), self.v.pointwise(g)
+
+
+class ConvDynamicProjection(nn.Module):
+    """Logits of the dynamic projection: weight-standardised depthwise 3x3, then 1x1 convolution.
+
+    Args:
+        dim: C.
+        out_dim: h * R.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        out_dim: int,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.depthwise = StdConv2d(dim, dim, 3, groups=dim, bias=True, device=device, dtype=dtype)
+        self.pointwise = nn.Linear(dim, out_dim, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B,H,W,C] -> [B,H,W,h*R]."""
+        return self.pointwise(self.depthwise(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))

@@ -1,0 +1,68 @@
+"""A stage: an embedding, global tokens, and blocks that share one geometry."""
+
+import torch
+from timm.layers import trunc_normal_
+from timm.models import checkpoint
+from torch import Tensor, nn
+
+from vit_ls.layers.geometry import Geometry
+
+
+class Stage(nn.Module):
+    """Embed the grid of the stage before, add this stage's global tokens, run the blocks.
+
+    Args:
+        embed: Maps [B,H,W,Cin] to [B,H',W',C].
+        geometry: Makes, once per forward, what the blocks share on their grid. None where the stage
+            goes on in the grid of the stage before, whose geometry it shares.
+        blocks: Map (grid, global tokens or None, geometry) to (grid, global tokens or None).
+        dim: C.
+        num_global: G.
+        device: Of the parameters.
+        dtype: Of the parameters.
+    """
+
+    def __init__(
+        self,
+        embed: nn.Module,
+        geometry: nn.Module | None,
+        blocks: list[nn.Module],
+        *,
+        dim: int,
+        num_global: int = 0,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.grad_checkpointing = False
+        self.embed = embed
+        self.geometry = geometry
+        self.global_tokens: nn.Parameter | None = None
+        if num_global > 0:
+            tokens = torch.empty(1, num_global, dim, device=device, dtype=dtype)
+            self.global_tokens = nn.Parameter(tokens)
+        self.blocks = nn.ModuleList(blocks)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the global tokens anew."""
+        if self.global_tokens is not None:
+            trunc_normal_(self.global_tokens, std=0.02)
+
+    def forward(
+        self, x: Tensor, geometry: Geometry | None
+    ) -> tuple[Tensor, Tensor | None, Geometry | None]:
+        """[B,H,W,Cin] -> grid [B,H',W',C], global tokens [B,G,C] or None, geometry of the grid."""
+        x = self.embed(x)
+        g: Tensor | None = None
+        if self.global_tokens is not None:
+            g = self.global_tokens.expand(x.shape[0], -1, -1)
+        if self.geometry is not None:
+            geometry = self.geometry(x)
+        assert geometry is not None
+        for block in self.blocks:
+            if self.grad_checkpointing and not torch.jit.is_scripting():
+                x, g = checkpoint(block, x, g, geometry)
+            else:
+                x, g = block(x, g, geometry)
+        return x, g, geometry

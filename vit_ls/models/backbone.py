@@ -1,0 +1,284 @@
+"""The staged backbone of all families, with timm's interface."""
+
+from typing import Any, Literal
+
+import torch
+from timm.layers import (
+    ClassifierHead,
+    calculate_drop_path_rates,
+    get_device_dtype,
+    to_2tuple,
+    trunc_normal_,
+)
+from timm.models._features import feature_take_indices
+from torch import Tensor, nn
+
+from vit_ls.layers import Geometry, Stage
+from vit_ls.models.build import build_stage, grid_after
+from vit_ls.models.specs import BackboneSpec
+
+_NO_WEIGHT_DECAY = (
+    "global_tokens",
+    "position_bias.table",
+    "position_bias.global_local",
+    "position_bias.global_global",
+)
+
+
+class StagedTransformer(nn.Module):
+    """Stages of transformer blocks, each on a grid that its embedding made of the one before.
+
+    Images and feature maps are NCHW; inside, tokens are grids [B,H,W,C]. Any height and width runs:
+    a size that a stride does not divide is padded below and to the right, so that a map has the
+    size of the image divided by its reduction and rounded up.
+
+    Args:
+        spec: The architecture.
+        img_size: Height and width in pixels that position tables are made for; None for the spec's.
+        in_chans: Channels of the image.
+        num_classes: Of the classifier; 0 for none.
+        global_pool: A pooling of timm's `ClassifierHead`, "token" for the global token of the last
+            stage, "" for none; None for the spec's.
+        drop_rate: Dropout before the classifier.
+        drop_path_rate: Stochastic depth of the last block; rises linearly from 0 over all blocks.
+        weight_init: "skip" leaves PyTorch's own initial weights.
+        device: Of the parameters.
+        dtype: Of the parameters.
+
+    Raises:
+        ValueError: a spec whose numbers do not fit each other.
+        AssertionError: a global_pool that this backbone does not have.
+    """
+
+    def __init__(
+        self,
+        spec: BackboneSpec,
+        img_size: int | tuple[int, int] | None = None,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        global_pool: str | None = None,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        weight_init: Literal["", "skip"] = "",
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_chans = in_chans
+        self.num_classes = num_classes
+        self.output_fmt = "NCHW"
+        grid = to_2tuple(spec.img_size if img_size is None else img_size)
+        depths = [stage.depth for stage in spec.stages]
+        rates: Any = calculate_drop_path_rates(drop_path_rate, depths, stagewise=True)
+        stages = []
+        self.feature_info: list[dict[str, Any]] = []
+        reduction = 1
+        for i, stage in enumerate(spec.stages):
+            grid = grid_after(grid, stage)
+            stages.append(build_stage(stage, spec, in_chans, grid, rates[i], device, dtype))
+            in_chans = stage.dim
+            reduction *= 1 if stage.embed is None else stage.embed.stride
+            self.feature_info.append(
+                {"num_chs": stage.dim, "reduction": reduction, "module": f"stages.{i}"}
+            )
+        self.stages = nn.ModuleList(stages)
+        self.num_features = self.head_hidden_size = spec.stages[-1].dim
+        self.norm: nn.Module = nn.LayerNorm(
+            self.num_features, eps=spec.norm_eps, device=device, dtype=dtype
+        )
+        self.global_pool = spec.global_pool if global_pool is None else global_pool
+        self.head = ClassifierHead(
+            self.num_features,
+            num_classes,
+            pool_type=self._head_pool(self.global_pool),
+            drop_rate=drop_rate,
+            device=device,
+            dtype=dtype,
+        )
+        self.head_hidden_size = self.head.num_features
+        if weight_init != "skip":
+            self.init_weights(needs_reset=False)
+
+    def init_weights(self, mode: str = "", needs_reset: bool = True) -> None:
+        """Truncated normal (std 0.02) for linear weights, tables and tokens, zeros for biases.
+
+        Args:
+            mode: Must be "": there is one scheme.
+            needs_reset: Also call `reset_parameters` of every other module, as after `to_empty`.
+
+        Raises:
+            ValueError: another mode.
+        """
+        if mode:
+            raise ValueError(f"weight initialisation mode must be '', got {mode!r}.")
+
+        def init(module: nn.Module) -> None:
+            if isinstance(module, nn.Linear):
+                trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+                return
+            reset = getattr(module, "reset_parameters", None)
+            if needs_reset and callable(reset):
+                reset()
+
+        self.apply(init)
+
+    def _head_pool(self, global_pool: str) -> str:
+        """The pooling of the head, to which the global token comes as the mean of the map."""
+        if global_pool != "token":
+            return global_pool
+        has_tokens = getattr(self.stages[-1], "global_tokens", None) is not None
+        assert has_tokens, (
+            "global_pool='token' needs global tokens in the last stage, which has none."
+        )
+        return "avg"
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of the global tokens and position parameters."""
+        return {name for name, _ in self.named_parameters() if name.endswith(_NO_WEIGHT_DECAY)}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Patterns that order the parameters from stem to head, for layer-wise learning rates."""
+        if coarse:
+            return {
+                "stem": r"^stages\.0\.embed",
+                "blocks": [(r"^stages\.(\d+)", None), (r"^norm", (99999,))],
+            }
+        return {
+            "stem": r"^stages\.0\.(embed|global_tokens|geometry)",
+            "blocks": [
+                (r"^stages\.(\d+)\.(?:embed|global_tokens|geometry)", (0,)),
+                (r"^stages\.(\d+)\.blocks\.(\d+)", None),
+                (r"^norm", (99999,)),
+            ],
+        }
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute each block's activations in the backward pass instead of keeping them."""
+        for stage in self.stages:
+            assert isinstance(stage, Stage)
+            stage.grad_checkpointing = enable
+
+    def get_classifier(self) -> nn.Module:
+        """The classifier: a linear layer, or the identity where there is none."""
+        classifier: nn.Module = self.head.fc
+        return classifier
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Replace the classifier.
+
+        Args:
+            num_classes: 0 for none.
+            global_pool: As in the constructor; None keeps the present one.
+
+        Raises:
+            AssertionError: a global_pool that this backbone does not have.
+        """
+        pool = None if global_pool is None else self._head_pool(global_pool)
+        self.head.reset(
+            num_classes, pool_type=pool, in_features=self.num_features, **get_device_dtype(self)
+        )
+        self.num_classes = num_classes
+        self.head_hidden_size = self.head.num_features
+        if global_pool is not None:
+            self.global_pool = global_pool
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """The maps at the end of chosen stages.
+
+        Args:
+            x: Images [B,Cin,H,W].
+            indices: The last n stages if an int, the named ones (negative from the end) if a list,
+                all if None.
+            norm: Apply the final norm to the map of the last stage.
+            stop_early: Do not run the stages after the last one asked for; then the final norm does
+                not run either.
+            output_fmt: "NCHW", the only one.
+            intermediates_only: Return the maps alone.
+
+        Returns:
+            The maps [B,C,H',W'], or the final features (see `forward_features`) and the maps.
+        """
+        assert output_fmt == "NCHW", f"output_fmt must be 'NCHW', got {output_fmt!r}."
+        take_indices, max_index = feature_take_indices(len(self.stages), indices)
+        last = len(self.feature_info) - 1
+        stages = self.stages[: max_index + 1] if stop_early else self.stages
+        maps = []
+        g: Tensor | None = None
+        geometry: Geometry | None = None
+        x = x.permute(0, 2, 3, 1)
+        for i, stage in enumerate(stages):
+            x, g, geometry = stage(x, geometry)
+            if i in take_indices:
+                maps.append((self.norm(x) if norm and i == last else x).permute(0, 3, 1, 2))
+        if intermediates_only:
+            return maps
+        if len(stages) == len(self.stages):
+            x = self._final(x, g)
+        return x.permute(0, 3, 1, 2), maps
+
+    def prune_intermediate_layers(
+        self,
+        indices: int | list[int] = 1,
+        prune_norm: bool = False,
+        prune_head: bool = True,
+    ) -> list[int]:
+        """Drop what the maps of `indices` do not need.
+
+        Args:
+            indices: As in `forward_intermediates`.
+            prune_norm: Drop the final norm; it goes in any case when the last stage does.
+            prune_head: Drop the head; it goes in any case when the last stage does.
+
+        Returns:
+            The indices, none of them negative.
+        """
+        take_indices: list[int]
+        take_indices, max_index = feature_take_indices(len(self.stages), indices)
+        shorter = max_index < len(self.stages) - 1
+        self.stages = self.stages[: max_index + 1]
+        if prune_norm or shorter:
+            self.norm = nn.Identity()
+        if shorter:
+            self.num_features = self.head_hidden_size = self.feature_info[max_index]["num_chs"]
+        if prune_head or shorter:
+            self.reset_classifier(0, "")
+        return take_indices
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Images [B,Cin,H,W] -> the last stage's map after the final norm, [B,C,H',W'].
+
+        With `global_pool="token"` the map is shifted so that its mean over the positions is the
+        global token, by which `forward_head`, which sees nothing but the map, classifies by the
+        token.
+        """
+        x = x.permute(0, 2, 3, 1)
+        g: Tensor | None = None
+        geometry: Geometry | None = None
+        for stage in self.stages:
+            x, g, geometry = stage(x, geometry)
+        return self._final(x, g).permute(0, 3, 1, 2)
+
+    def _final(self, x: Tensor, g: Tensor | None) -> Tensor:
+        x = self.norm(x)
+        if self.global_pool == "token" and g is not None:
+            token = self.norm(g).mean(1, keepdim=True).unsqueeze(1)
+            x = x + (token - x.mean((1, 2), keepdim=True))
+        return x
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Map [B,C,H',W'] -> logits [B,num_classes], or with `pre_logits` what makes them."""
+        return self.head(x, pre_logits=True) if pre_logits else self.head(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images [B,Cin,H,W] -> logits [B,num_classes]."""
+        return self.forward_head(self.forward_features(x))

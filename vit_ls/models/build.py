@@ -1,0 +1,116 @@
+"""From specs to modules."""
+
+import torch
+from torch import nn
+
+from vit_ls.grid import num_windows
+from vit_ls.layers import (
+    Block,
+    ConvEmbed,
+    FullAttention,
+    GridGeometry,
+    LongShortAttention,
+    Stage,
+    WindowGeometry,
+)
+from vit_ls.models.specs import BackboneSpec, Full, LongShort, StageSpec
+
+
+def build_stage(
+    spec: StageSpec,
+    backbone: BackboneSpec,
+    in_chans: int,
+    grid: tuple[int, int],
+    drop_path_rates: list[float],
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Stage:
+    """The stage of a spec.
+
+    Args:
+        spec: Of the stage.
+        backbone: What its stages have in common.
+        in_chans: Channels that enter the stage.
+        grid: (H, W) of the stage, in tokens, at the image size that position tables are made for.
+        drop_path_rates: One per block.
+        device: Of the parameters.
+        dtype: Of the parameters.
+    """
+    embed: nn.Module = nn.Identity()
+    if spec.embed is not None:
+        embed = ConvEmbed(
+            in_chans,
+            spec.dim,
+            kernel=spec.embed.kernel,
+            stride=spec.embed.stride,
+            padding=spec.embed.padding,
+            norm_eps=backbone.norm_eps if spec.embed.norm else None,
+            device=device,
+            dtype=dtype,
+        )
+    blocks: list[nn.Module] = [
+        Block(
+            spec.dim,
+            _attention(spec, backbone.conv_projection, grid, device, dtype),
+            mlp_ratio=backbone.mlp_ratio,
+            norm_eps=backbone.norm_eps,
+            drop_path_rate=rate,
+            device=device,
+            dtype=dtype,
+        )
+        for rate in drop_path_rates
+    ]
+    return Stage(
+        embed,
+        None if spec.embed is None else _geometry(spec),
+        blocks,
+        dim=spec.dim,
+        num_global=spec.num_global,
+        device=device,
+        dtype=dtype,
+    )
+
+
+def grid_after(grid: tuple[int, int], spec: StageSpec) -> tuple[int, int]:
+    """(H, W) of a stage whose input is `grid`: divided by its stride and rounded up."""
+    stride = 1 if spec.embed is None else spec.embed.stride
+    return num_windows(grid[0], stride), num_windows(grid[1], stride)
+
+
+def _geometry(spec: StageSpec) -> nn.Module:
+    attention = spec.attention
+    if isinstance(attention, LongShort):
+        return WindowGeometry(attention.window, attention.position_table)
+    return GridGeometry(attention.position_table)
+
+
+def _attention(
+    spec: StageSpec,
+    conv_projection: bool,
+    grid: tuple[int, int],
+    device: torch.device | None,
+    dtype: torch.dtype | None,
+) -> nn.Module:
+    match spec.attention:
+        case LongShort(window, rank, dual_ln, position_table):
+            return LongShortAttention(
+                spec.dim,
+                spec.num_heads,
+                window=window,
+                rank=rank,
+                dual_ln=dual_ln,
+                position_table=position_table,
+                conv_projection=conv_projection,
+                device=device,
+                dtype=dtype,
+            )
+        case Full(position_table):
+            return FullAttention(
+                spec.dim,
+                spec.num_heads,
+                table_grid=grid if position_table else None,
+                num_global=spec.num_global,
+                conv_projection=conv_projection,
+                device=device,
+                dtype=dtype,
+            )

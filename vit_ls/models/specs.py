@@ -1,0 +1,113 @@
+"""What a backbone is made of, as frozen data: one spec per attention, stage and backbone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class LongShort:
+    """Long-short attention: `vit_ls.layers.LongShortAttention`."""
+
+    window: int
+    """Side w of the square window, in tokens; 0 for the projection alone."""
+    rank: int
+    """r, tokens that keys and values are projected onto; 0 for the window alone."""
+    dual_ln: bool = True
+    position_table: bool = False
+
+
+@dataclass(frozen=True)
+class Full:
+    """Full attention: `vit_ls.layers.FullAttention`."""
+
+    position_table: bool = False
+
+
+Attention = LongShort | Full
+
+
+@dataclass(frozen=True)
+class Embed:
+    """Strided convolution from an image, or from the stage before: `vit_ls.layers.ConvEmbed`."""
+
+    kernel: int
+    stride: int
+    padding: int = 0
+    norm: bool = True
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """An embedding and the blocks that follow it on one grid."""
+
+    embed: Embed | None
+    """None: the stage goes on in the grid of the stage before and shares what it made."""
+    num_heads: int
+    dim: int
+    depth: int
+    attention: Attention
+    num_global: int = 0
+    """Global tokens that the stage brings, learned, and drops at its end."""
+
+
+@dataclass(frozen=True)
+class BackboneSpec:
+    """Stages, and what is the same in all of them."""
+
+    stages: tuple[StageSpec, ...]
+    img_size: int
+    """Side of the images, in pixels, that position tables are made for; others run too."""
+    global_pool: Literal["avg", "token"] = "avg"
+    """What the classifier reads: the mean of the last grid, or its stage's global token."""
+    conv_projection: bool = False
+    """Convolutions make q, k, v and the dynamic projection (CvT) instead of linear layers."""
+    norm_eps: float = 1e-6
+    """Of every layer norm but DualLN's."""
+    mlp_ratio: float = 4.0
+
+
+def change_long_short(
+    spec: BackboneSpec,
+    *,
+    window: int | Sequence[int] | None = None,
+    rank: int | Sequence[int] | None = None,
+    dual_ln: bool | None = None,
+) -> BackboneSpec:
+    """The spec with other long-short attentions: the ablations of the paper, and other image sizes.
+
+    Args:
+        spec: To change.
+        window: One for all long-short stages, or one for each; 0 for the projection alone. None
+            leaves it.
+        rank: Likewise; 0 for the window alone.
+        dual_ln: False leaves the layer norms of keys and values out.
+
+    Raises:
+        ValueError: a sequence whose length is not the number of long-short stages.
+    """
+    places = [i for i, stage in enumerate(spec.stages) if isinstance(stage.attention, LongShort)]
+    stages = list(spec.stages)
+    windows = _per_stage("window", window, len(places))
+    ranks = _per_stage("rank", rank, len(places))
+    for i, w, r in zip(places, windows, ranks, strict=True):
+        old = spec.stages[i].attention
+        assert isinstance(old, LongShort)
+        attention = replace(
+            old,
+            window=old.window if w is None else w,
+            rank=old.rank if r is None else r,
+            dual_ln=old.dual_ln if dual_ln is None else dual_ln,
+        )
+        stages[i] = replace(stages[i], attention=attention)
+    return replace(spec, stages=tuple(stages))
+
+
+def _per_stage(name: str, value: int | Sequence[int] | None, n: int) -> Sequence[int | None]:
+    if value is None or isinstance(value, int):
+        return (value,) * n
+    if len(value) != n:
+        raise ValueError(
+            f"{name} must be one number or one for each of {n} stages, got {name}={value}."
+        )
+    return value

@@ -1,0 +1,29 @@
+"""Pure tensor functions: no parameters, no state. Tensors come first, the rest by keyword."""
+
+from vit_ls.ops.long_short import dynamic_projection, long_short_attention
+from vit_ls.ops.relative_position import (
+    grid_bias,
+    resize_grid_table,
+    resize_window_table,
+    window_bias,
+    window_halo,
+    window_row_stride,
+    window_table_rows,
+)
+from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
+
+__all__ = [
+    "attend",
+    "dynamic_projection",
+    "grid_bias",
+    "long_short_attention",
+    "merge_heads",
+    "resize_grid_table",
+    "resize_window_table",
+    "softmax_float32",
+    "split_heads",
+    "window_bias",
+    "window_halo",
+    "window_row_stride",
+    "window_table_rows",
+]

@@ -1,0 +1,88 @@
+"""Window attention by windows with a halo: the portable default, linear in the grid's area."""
+
+import torch
+from torch import Tensor
+
+from vit_ls.grid import halo_mask, merge, partition, partition_halo
+from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
+
+
+def window_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    front_k: Tensor | None = None,
+    front_v: Tensor | None = None,
+    bias: Tensor | None = None,
+    query_pos: Tensor | None = None,
+    key_pos: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    num_heads: int,
+    window: tuple[int, int],
+    halo: tuple[int, int],
+) -> Tensor:
+    """See `vit_ls.ops.impl.window_attention`, whose tiled row this is."""
+    H, W = q.shape[1], q.shape[2]
+    if window[0] == 0:
+        return _attend_front(q, front_k, front_v, num_heads)
+    q = partition(q, window)
+    k = partition_halo(k, window, halo)
+    v = partition_halo(v, window, halo)
+    grid = q.shape[1:5]
+    if query_pos is not None:
+        q = q + query_pos
+    if key_pos is not None:
+        k = k + key_pos
+    q, k, v = (
+        _windows_to_heads(q, num_heads),
+        _windows_to_heads(k, num_heads),
+        _windows_to_heads(v, num_heads),
+    )
+    if mask is None:
+        mask = halo_mask(H, W, window, halo, q.device)
+    mask = _mask_with_bias(mask.flatten(2, 3).flatten(0, 1), bias, num_heads)
+    if front_k is not None and front_v is not None:
+        N = grid[0] * grid[1]
+        k = torch.cat((_front_to_heads(front_k, N, num_heads), k), dim=2)
+        v = torch.cat((_front_to_heads(front_v, N, num_heads), v), dim=2)
+        seen = 1.0 if mask.dtype == torch.bool else 0.0
+        mask = torch.nn.functional.pad(mask, (front_k.shape[1], 0), value=seen)
+    x = attend(q, k, v, mask)
+    # [B,N*h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
+    x = x.unflatten(2, (grid[2], grid[3])).unflatten(1, (grid[0], grid[1], num_heads))
+    return merge(x.permute(0, 1, 2, 4, 5, 3, 6), H, W).flatten(3)
+
+
+def _windows_to_heads(x: Tensor, num_heads: int) -> Tensor:
+    """[B,Nh,Nw,a,b,C] -> [B,N*h,T,d].
+
+    Windows stand beside heads, so that one mask [N*h,T,K] serves the whole batch unexpanded.
+    """
+    x = x.unflatten(-1, (num_heads, -1)).permute(0, 1, 2, 5, 3, 4, 6)
+    return x.flatten(4, 5).flatten(1, 3)
+
+
+def _front_to_heads(x: Tensor, N: int, num_heads: int) -> Tensor:
+    """[B,E,C] -> [B,h,E,d] -> [B,N*h,E,d]: the same front keys for each window."""
+    return split_heads(x, num_heads).unsqueeze(1).expand(-1, N, -1, -1, -1).flatten(1, 2)
+
+
+def _mask_with_bias(mask: Tensor, bias: Tensor | None, num_heads: int) -> Tensor:
+    """Bool [N,K] and float [h,T,K] -> one mask that broadcasts to [N*h,T,K]."""
+    if bias is None:
+        return mask[:, None, None, :].expand(-1, num_heads, -1, -1).flatten(0, 1)
+    return torch.where(mask[:, None, None, :], bias, -torch.inf).flatten(0, 1)
+
+
+def _attend_front(
+    q: Tensor, front_k: Tensor | None, front_v: Tensor | None, num_heads: int
+) -> Tensor:
+    assert front_k is not None and front_v is not None
+    H, W = q.shape[1], q.shape[2]
+    x = attend(
+        split_heads(q.flatten(1, 2), num_heads),
+        split_heads(front_k, num_heads),
+        split_heads(front_v, num_heads),
+    )
+    return merge_heads(x).unflatten(1, (H, W))

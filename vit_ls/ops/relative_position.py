@@ -1,0 +1,88 @@
+"""Relative position bias: a learned table, looked up by `vit_ls.grid.relative_position_index`."""
+
+import torch.nn.functional as F
+from timm.layers import register_notrace_function
+from torch import Tensor
+
+from vit_ls.grid import relative_position_index
+
+
+@register_notrace_function
+def window_bias(table: Tensor, index: Tensor) -> Tensor:
+    """Bias of each query and key of a window: [rows,h] and long [T,K] -> [h,T,K]."""
+    return table[index].permute(2, 0, 1)
+
+
+@register_notrace_function
+def grid_bias(
+    table: Tensor, index: Tensor, table_grid: tuple[int, int], height: int, width: int
+) -> Tensor:
+    """Bias of each pair of tokens of a whole grid: [(2 H0-1)(2 W0-1),h] and long [N,N] -> [h,N,N].
+
+    The table, made for the grid `table_grid` = (H0, W0), is resized to the grid (height, width)
+    that `index` is of. On the grid it was made for that changes no bit of it, which spares a branch
+    on the size.
+    """
+    return resize_grid_table(table, table_grid, (height, width))[index].permute(2, 0, 1)
+
+
+def resize_grid_table(table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Resize the table of a whole grid: [(2 H0-1)(2 W0-1),h] -> [(2 H-1)(2 W-1),h].
+
+    Args:
+        table: One row per offset (dy, dx) between two tokens of a grid, row-major.
+        old: The grid (H0, W0) it was made for, in tokens.
+        new: The grid (H, W) wanted, in tokens.
+    """
+    image = table.T.unflatten(1, (2 * old[0] - 1, 2 * old[1] - 1))
+    return _resize(image, 2 * new[0] - 1, 2 * new[1] - 1).flatten(1).T
+
+
+def window_table_rows(window: int) -> int:
+    """Rows of the table of a square window and its halo, as the released ViL-LS weights have it."""
+    s = window_halo(window)
+    return 2 * (window + s - 1) * (2 * s + window + 1) + 1
+
+
+def window_row_stride(window: int) -> int:
+    """Rows of the table from one dy to the next.
+
+    That is 2 s + w although dx takes 2 (s + w) - 1 values: offsets at the end of one dy share their
+    rows with the beginning of the next. The released weights were trained so.
+    """
+    return 2 * window_halo(window) + window
+
+
+def window_halo(window: int) -> int:
+    """How far the keys of a window reach beyond it: max(1, w // 2); 0 where there is no window."""
+    return min(window, max(1, window // 2))
+
+
+def resize_window_table(table: Tensor, old: int, new: int) -> Tensor:
+    """Resize the table of a window of side `old` to side `new` (in tokens): [rows0,h] -> [rows,h].
+
+    The table is spread out to one entry per offset, resized bilinearly, and folded back: a row that
+    several offsets share becomes their mean.
+    """
+    spread, fold = _window_rows(old, table), _window_rows(new, table)
+    image = _resize(table[spread].permute(2, 0, 1), fold.shape[0], fold.shape[1])
+    rows = table.new_zeros(window_table_rows(new), table.shape[1])
+    count = table.new_zeros(rows.shape[0], 1)
+    rows.index_add_(0, fold.flatten(), image.flatten(1).T)
+    count.index_add_(0, fold.flatten(), count.new_ones(fold.numel(), 1))
+    return rows / count
+
+
+def _window_rows(window: int, like: Tensor) -> Tensor:
+    """Row of each offset (dy, dx) between a query and a key: long [D,D] with D = 2 (s + w) - 1."""
+    side = 2 * (window_halo(window) + window) - 1
+    # a window of one token whose halo is all but its own place meets each offset once
+    index = relative_position_index(
+        (1, 1), (side // 2, side // 2), window_row_stride(window), like.device
+    )
+    return index.view(side, side).flip(0, 1)
+
+
+def _resize(image: Tensor, height: int, width: int) -> Tensor:
+    """[h,Y,X] -> [h,height,width], bilinear, corners not aligned, as the reference does."""
+    return F.interpolate(image[None], size=[height, width], mode="bilinear", align_corners=False)[0]
