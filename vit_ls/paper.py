@@ -8,6 +8,8 @@ class Row:
     """One model of a table. None where the paper prints nothing."""
 
     model: str
+    img_size: int
+    """Side of the square images, in pixels."""
     params: float | None
     """In millions."""
     flops: float | None
@@ -23,17 +25,17 @@ class Row:
 
 
 LONG_SHORT_TABLE_5 = (
-    Row("vil_ls_medium", 39.8, 8.7, 83.8),
-    Row("vil_ls_base", 55.8, 13.4, 84.1),
-    Row("vil_ls_medium_384", 39.9, 28.7, 84.4),
-    Row("cvt_ls_13", 20.3, 4.9, 81.9, 87.0, 70.5, 0.083),
-    Row("cvt_ls_17", 23.7, 9.8, 82.5, 87.2, 71.6),
-    Row("cvt_ls_21", 32.1, 7.9, 82.7, 87.5, 71.9, 0.122),
-    Row("cvt_ls_21s", 30.1, 11.3, 82.9, 87.4, 71.7),
-    Row("cvt_ls_21_384", 32.1, 23.9, 83.2, 88.0, 72.5),
-    Row("cvt_ls_21_448", 32.1, 34.2, 83.6, 88.2, 72.9),
-    Row("cvt_13", 20.0, 6.7, None, latency=0.122),
-    Row("cvt_21", 32.0, 10.1, None, latency=0.165),
-    Row("cvt_21_384", 32.0, 45.0, None),
+    Row("vil_ls_medium", 224, 39.8, 8.7, 83.8),
+    Row("vil_ls_base", 224, 55.8, 13.4, 84.1),
+    Row("vil_ls_medium_384", 384, 39.9, 28.7, 84.4),
+    Row("cvt_ls_13", 224, 20.3, 4.9, 81.9, 87.0, 70.5, 0.083),
+    Row("cvt_ls_17", 224, 23.7, 9.8, 82.5, 87.2, 71.6),
+    Row("cvt_ls_21", 224, 32.1, 7.9, 82.7, 87.5, 71.9, 0.122),
+    Row("cvt_ls_21s", 224, 30.1, 11.3, 82.9, 87.4, 71.7),
+    Row("cvt_ls_21_384", 384, 32.1, 23.9, 83.2, 88.0, 72.5),
+    Row("cvt_ls_21_448", 448, 32.1, 34.2, 83.6, 88.2, 72.9),
+    Row("cvt_13", 224, 20.0, 6.7, None, latency=0.122),
+    Row("cvt_21", 224, 32.0, 10.1, None, latency=0.165),
+    Row("cvt_21", 384, 32.0, 45.0, None),
 )
 """Table 5 of the Long-Short Transformer (arXiv:2107.02192); latencies from its section on images."""
