@@ -22,19 +22,24 @@ def count_params(model: nn.Module) -> int:
 
 
 def count_flops(model: nn.Module, size: tuple[int, int]) -> int:
-    """FLOPs of one image as fvcore counts them: a multiply-add once, a norm 5 times per element (batch norm 2 in eval).
+    """FLOPs of one image as fvcore counts them: a multiply-add once, a norm 5 times per element.
 
-    Attention goes through explicit products meanwhile, since fvcore counts the fused one as nothing. What no output
-    depends on (the global tokens' last update in a stage that drops them) is not counted.
+    Batch norm counts twice per element in eval mode.
+
+    Attention goes through explicit products meanwhile, since fvcore counts the fused one as
+    nothing. What no output depends on is not counted: the global tokens' last update in a stage
+    that drops them.
 
     Args:
-        model: In the mode to count in; it needs real weights, since convolutions do not trace on the meta device.
+        model: In the mode to count in. It needs real weights: convolutions do not trace on the
+            meta device.
         size: Height and width of the image, in pixels.
 
     Raises:
         ValueError: the model has an attention or a product that fvcore does not count.
     """
-    image = torch.zeros(1, model.in_chans, *size, device=next(model.parameters()).device)
+    first = next(p for p in model.parameters() if p.ndim == 4)
+    image = torch.zeros(1, first.shape[1], *size, device=first.device, dtype=first.dtype)
     with _explicit_attention(), torch.no_grad():
         analysis = FlopCountAnalysis(model, image)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)

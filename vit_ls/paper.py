@@ -38,4 +38,4 @@ LONG_SHORT_TABLE_5 = (
     Row("cvt_21", 224, 32.0, 10.1, None, latency=0.165),
     Row("cvt_21", 384, 32.0, 45.0, None),
 )
-"""Table 5 of the Long-Short Transformer (arXiv:2107.02192); latencies from its section on images."""
+"""Table 5 of the Long-Short Transformer (arXiv:2107.02192), with the latencies it gives."""

@@ -65,9 +65,7 @@ class FullAttention(nn.Module):
             )
         bias: Tensor | None = None
         if self.position_bias is not None:
-            index = geometry.position_index
-            assert index is not None
-            bias = self.position_bias(index, H, W)
+            bias = self.position_bias(geometry.position_index, H, W)[None]
         h = self.num_heads
         tokens = self.proj(
             merge_heads(attend(split_heads(q, h), split_heads(k, h), split_heads(v, h), bias))

@@ -92,9 +92,7 @@ class LongShortAttention(nn.Module):
             global_k, global_v = self.norm_kv(global_k), self.norm_kv(global_v)
         bias: Tensor | None = None
         if self.position_bias is not None:
-            index = geometry.position_index
-            assert index is not None
-            bias = self.position_bias(index)
+            bias = self.position_bias(geometry.position_index)
         x, g = long_short_attention(
             q,
             k,

@@ -44,7 +44,7 @@ class WindowPositionBias(nn.Module):
         """Draw the table anew."""
         trunc_normal_(self.table, std=0.02)
 
-    def forward(self, index: Tensor) -> Tensor:
+    def forward(self, index: Tensor | None) -> Tensor:
         """Long [T,K] -> bias [h,T,K]."""
         return window_bias(self.table, index)
 
@@ -93,7 +93,7 @@ class GridPositionBias(nn.Module):
         for table in self.parameters(recurse=False):
             trunc_normal_(table, std=0.02)
 
-    def forward(self, index: Tensor, height: int, width: int) -> Tensor:
+    def forward(self, index: Tensor | None, height: int, width: int) -> Tensor:
         """Long [N,N] of the grid (height, width) -> bias [h,G+N,G+N]."""
         bias = grid_bias(self.table, index, self.grid, height, width)
         if self.global_local is None or self.global_global is None:

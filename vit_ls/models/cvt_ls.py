@@ -1,11 +1,13 @@
-"""CvT-LS: the convolutional vision transformer with long-short attention (arXiv:2107.02192, tables 5 and 12).
+"""CvT-LS: the convolutional vision transformer with long-short attention (arXiv:2107.02192).
 
-Its code was never published: the architecture is the one whose parameters and FLOPs are those that the paper prints.
-Differs from the paper, where it contradicts itself: appendix E's last dim 768 is 384, and CvT-LS-21S has the parameters
-of its depths, 30.8 M instead of 30.1 M (`tests/models/test_cvt_ls.py`).
+Tables 5 and 12 of the paper; its code was never published. The architecture is the one that has the
+parameters and FLOPs that the paper prints. Differs from the paper where it contradicts itself:
+appendix E's last dim 768 is 384, CvT-LS-21S has the parameters of its depths (30.8 M, not 30.1 M),
+and at 448 the rank of the text is taken (`tests/models/test_cvt_ls.py`).
 
-There is no position encoding, so one set of weights runs at any image size. Weights move between resolutions that share
-the rank; 448 has another one, whose last layer of each dynamic projection starts anew (a warning names them).
+There is no position encoding, so one set of weights runs at any image size. Weights move between
+resolutions that share the rank; 448 has another, and there the last layer of each dynamic
+projection starts anew (a warning names them).
 """
 
 from collections.abc import Sequence
@@ -100,8 +102,9 @@ def _create(
 ) -> StagedTransformer:
     """Build a variant.
 
-    The paper's ablations: `rank=0` is the window alone, `window=0` the projection alone, `dual_ln=False` leaves the
-    layer norms of keys and values out, `attention="full"` is the baseline.
+    The paper's ablations: `rank=0` is the window alone, `window=0` the projection alone,
+    `dual_ln=False` leaves the layer norms of keys and values out, `attention="full"` is the
+    baseline.
     """
     if attention not in (None, "long_short", "full"):
         raise ValueError(f"attention must be 'long_short' or 'full', got {attention!r}.")

@@ -8,14 +8,15 @@ from vit_ls.grid import relative_position_index
 
 
 @register_notrace_function
-def window_bias(table: Tensor, index: Tensor) -> Tensor:
+def window_bias(table: Tensor, index: Tensor | None) -> Tensor:
     """Bias of each query and key of a window: [rows,h] and long [T,K] -> [h,T,K]."""
+    assert index is not None
     return table[index].permute(2, 0, 1)
 
 
 @register_notrace_function
 def grid_bias(
-    table: Tensor, index: Tensor, table_grid: tuple[int, int], height: int, width: int
+    table: Tensor, index: Tensor | None, table_grid: tuple[int, int], height: int, width: int
 ) -> Tensor:
     """Bias of each pair of tokens of a whole grid: [(2 H0-1)(2 W0-1),h] and long [N,N] -> [h,N,N].
 
@@ -23,6 +24,7 @@ def grid_bias(
     that `index` is of. On the grid it was made for that changes no bit of it, which spares a branch
     on the size.
     """
+    assert index is not None
     return resize_grid_table(table, table_grid, (height, width))[index].permute(2, 0, 1)
 
 

@@ -17,8 +17,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
         q: Queries [B,h,T,d].
         k: Keys [B,h,K,d].
         v: Values [B,h,K,d].
-        mask: Added to the scores (float), or True where a key may be seen (bool); broadcasts to
-            [B,h,T,K]. Every query must see at least one key.
+        mask: Added to the scores (float), or True where a key may be seen (bool). Broadcasts to
+            [B,h,T,K], and has four dimensions: with fewer the fused kernel for CPUs is not taken.
+            Every query must see at least one key.
 
     Returns:
         [B,h,T,d]

@@ -31,7 +31,7 @@ def window_attention(
     if query_pos is not None:
         q = q + query_pos.flatten(0, 1)[query[:, 0]]
     q, k, v = (split_heads(x, num_heads) for x in (q, k.flatten(1, 2), v.flatten(1, 2)))
-    scores = torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -torch.inf)
+    scores = torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -torch.inf)[None, None]
     if bias is not None:
         scores = scores + bias[:, query, key]
     if key_pos is not None:

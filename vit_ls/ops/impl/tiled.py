@@ -69,10 +69,10 @@ def _front_to_heads(x: Tensor, N: int, num_heads: int) -> Tensor:
 
 
 def _mask_with_bias(mask: Tensor, bias: Tensor | None, num_heads: int) -> Tensor:
-    """Bool [N,K] and float [h,T,K] -> one mask that broadcasts to [N*h,T,K]."""
+    """Bool [N,K] and float [h,T,K] or None -> one mask that broadcasts to [1,N*h,T,K]."""
     if bias is None:
-        return mask[:, None, None, :].expand(-1, num_heads, -1, -1).flatten(0, 1)
-    return torch.where(mask[:, None, None, :], bias, -torch.inf).flatten(0, 1)
+        return mask[:, None, None, :].expand(-1, num_heads, -1, -1).flatten(0, 1)[None]
+    return torch.where(mask[:, None, None, :], bias, -torch.inf).flatten(0, 1)[None]
 
 
 def _attend_front(
