@@ -146,7 +146,7 @@ class StagedTransformer(nn.Module):
                 "blocks": [(r"^stages\.(\d+)", None), (r"^norm", (99999,))],
             }
         return {
-            "stem": r"^stages\.0\.(embed|global_tokens|geometry)",
+            "stem": r"^stages\.0\.(?:embed|global_tokens|geometry)",
             "blocks": [
                 (r"^stages\.(\d+)\.(?:embed|global_tokens|geometry)", (0,)),
                 (r"^stages\.(\d+)\.blocks\.(\d+)", None),
