@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.position_bias import WindowPositionBias
 from vit_ls.layers.projections import ConvDynamicProjection, ConvQKV, LinearQKV
-from vit_ls.ops import dynamic_projection, long_short_attention, window_halo
+from vit_ls.ops import dynamic_projection, global_attention, long_short_attention, window_halo
 
 
 class LongShortAttention(nn.Module):
@@ -14,7 +14,7 @@ class LongShortAttention(nn.Module):
 
     Differs from the paper, as its released image code does: DualLN normalises keys and values
     before they are projected too, and the global tokens attend to the grid's outputs
-    (`long_short_attention`).
+    (`global_attention`).
 
     Args:
         dim: C, divisible by num_heads.
@@ -93,13 +93,12 @@ class LongShortAttention(nn.Module):
         bias: Tensor | None = None
         if self.position_bias is not None:
             bias = self.position_bias(geometry.position_index)
-        x, g = long_short_attention(
+        x = long_short_attention(
             q,
             k,
             v,
             projected_k,
             projected_v,
-            global_q,
             global_k,
             global_v,
             bias,
@@ -109,7 +108,10 @@ class LongShortAttention(nn.Module):
             window=self.window,
             halo=self.halo,
         )
-        return self.proj(x), None if g is None else self.proj(g)
+        if global_q is None or global_k is None or global_v is None:
+            return self.proj(x), None
+        g = global_attention(global_q, global_k, global_v, x, num_heads=self.num_heads)
+        return self.proj(x), self.proj(g)
 
 
 def check_heads(dim: int, num_heads: int) -> None:

@@ -1,6 +1,6 @@
 """Pure tensor functions: no parameters, no state. Tensors come first, the rest by keyword."""
 
-from vit_ls.ops.long_short import dynamic_projection, long_short_attention
+from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
 from vit_ls.ops.relative_position import (
     grid_bias,
     resize_grid_table,
@@ -15,6 +15,7 @@ from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, s
 __all__ = [
     "attend",
     "dynamic_projection",
+    "global_attention",
     "grid_bias",
     "long_short_attention",
     "merge_heads",

@@ -41,7 +41,6 @@ def long_short_attention(
     v: Tensor,
     projected_k: Tensor | None = None,
     projected_v: Tensor | None = None,
-    global_q: Tensor | None = None,
     global_k: Tensor | None = None,
     global_v: Tensor | None = None,
     bias: Tensor | None = None,
@@ -51,14 +50,10 @@ def long_short_attention(
     num_heads: int,
     window: tuple[int, int],
     halo: tuple[int, int],
-) -> tuple[Tensor, Tensor | None]:
-    """One softmax over [projected | global | window] keys; then the global tokens attend.
+) -> Tensor:
+    """One softmax over [projected | global | window] keys.
 
     "Aggregating long-range and short-term attentions" in section 3 of the paper.
-
-    Differs from the paper, as its released image code does: a global query sees the global keys and
-    the OUTPUTS of the grid, which serve as keys and as values, instead of the grid's own keys and
-    values.
 
     Args:
         q: Queries [B,H,W,C].
@@ -66,8 +61,7 @@ def long_short_attention(
         v: Values [B,H,W,C].
         projected_k: [B,R,C], or None for no projection (rank 0).
         projected_v: [B,R,C], or None.
-        global_q: Queries of the global tokens [B,G,C], or None for no global tokens.
-        global_k: Their keys [B,G,C], or None.
+        global_k: Keys of the global tokens [B,G,C], or None for no global tokens.
         global_v: Their values [B,G,C], or None.
         bias: Added to the scores of the window's keys [h,T,K], or None.
         mask: `vit_ls.grid.halo_mask` of this grid if it has been made already.
@@ -77,7 +71,7 @@ def long_short_attention(
         halo: (sa, sb), how far a window's keys reach beyond it, in tokens.
 
     Returns:
-        The grid [B,H,W,C] and the global tokens [B,G,C] or None.
+        [B,H,W,C]
 
     Raises:
         ValueError: window 0 without projected or global keys, or an unknown impl.
@@ -90,7 +84,7 @@ def long_short_attention(
         )
     if not torch.jit.is_scripting():
         window_attention = choose(impl)
-        x = window_attention(
+        return window_attention(
             q,
             k,
             v,
@@ -104,30 +98,46 @@ def long_short_attention(
             window=window,
             halo=halo,
         )
-    else:
-        x = tiled.window_attention(
-            q,
-            k,
-            v,
-            front_k,
-            front_v,
-            bias,
-            None,
-            None,
-            mask,
-            num_heads=num_heads,
-            window=window,
-            halo=halo,
-        )
-    if global_q is None or global_k is None or global_v is None:
-        return x, None
-    outputs = x.flatten(1, 2)
-    g = attend(
-        split_heads(global_q, num_heads),
-        split_heads(torch.cat((global_k, outputs), dim=1), num_heads),
-        split_heads(torch.cat((global_v, outputs), dim=1), num_heads),
+    return tiled.window_attention(
+        q,
+        k,
+        v,
+        front_k,
+        front_v,
+        bias,
+        None,
+        None,
+        mask,
+        num_heads=num_heads,
+        window=window,
+        halo=halo,
     )
-    return x, merge_heads(g)
+
+
+@register_notrace_function
+def global_attention(q: Tensor, k: Tensor, v: Tensor, outputs: Tensor, *, num_heads: int) -> Tensor:
+    """The global tokens attend to each other and to the grid.
+
+    Differs from the paper, as its released image code does: they see the OUTPUTS of the grid's own
+    attention, as keys and as values, instead of the grid's keys and values.
+
+    Args:
+        q: Queries of the global tokens [B,G,C].
+        k: Their keys [B,G,C].
+        v: Their values [B,G,C].
+        outputs: Of `long_short_attention`, [B,H,W,C].
+        num_heads: h.
+
+    Returns:
+        [B,G,C]
+    """
+    outputs = outputs.flatten(1, 2)
+    g = attend(
+        split_heads(q, num_heads),
+        split_heads(torch.cat((k, outputs), dim=1), num_heads),
+        split_heads(torch.cat((v, outputs), dim=1), num_heads),
+    )
+    return merge_heads(g)
 
 
 def _concat(first: Tensor | None, second: Tensor | None) -> Tensor | None:
