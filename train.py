@@ -1,0 +1,88 @@
+"""Train an image classifier.
+
+    python train.py                                   # a small model on scikit-learn's digits
+    python train.py --config configs/vil_ls_medium_224.yaml --data-dir /data/imagenet
+    torchrun --nproc-per-node 8 train.py --config ... --data-dir ...
+
+Flags have the names and meaning of timm's train.py. Exit status: 0 done, 1 failed, 2 unusable
+settings, 85 stopped by SIGTERM or SIGUSR1 after saving.
+"""
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from timm import create_model
+from timm.data import resolve_data_config
+from timm.models import safe_model_name
+from timm.utils import random_seed
+
+import vit_ls  # noqa: F401 - registers the models
+from vit_ls import data, engine
+from vit_ls.config import ConfigError, Parser, TrainConfig, dump, read
+
+DIGITS = Path(__file__).parent / "configs" / "digits.yaml"
+
+parser = Parser(TrainConfig, "Train an image classifier; without arguments, on the digits.")
+_logger = logging.getLogger("train")
+
+
+def _parse_args(argv: Sequence[str] | None = None) -> tuple[TrainConfig, str]:
+    """The configuration of a command line, and the same as YAML."""
+    try:
+        config, _ = read(parser, TrainConfig, argv, fallback=DIGITS)
+    except ConfigError as error:
+        parser.error(str(error))
+    if config.resume == "auto" and not config.experiment:
+        parser.error("--resume auto needs --experiment NAME: it continues the run of that folder.")
+    return config, dump(config)
+
+
+def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
+    """Check the settings and the data, then build the model and the run."""
+    config.check()
+    engine.check_model_name(config.model)
+    engine.check_recipe(config)
+    train_images, held_out_images, num_classes = data.open_splits(config)
+    config = replace(config, num_classes=num_classes)
+
+    random_seed(config.seed)  # the same weights in every process
+    model = engine.make_model(create_model, engine.model_kwargs(config))
+    config = replace(config, num_classes=model.num_classes)
+    teacher = None
+    if config.kd_model_name:
+        teacher = engine.make_model(create_model, engine.teacher_kwargs(config)).to(ranks.device)
+    data_config = resolve_data_config(asdict(config), model=model)
+    return engine.Trainer(
+        engine.prepared(model, config, ranks.device),
+        teacher,
+        data.train_batches(train_images, config, data_config, ranks),
+        data.eval_batches(held_out_images, config, data_config, ranks),
+        config,
+        ranks,
+        title=f"{safe_model_name(config.model)}-{data_config['input_size'][-1]}",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one training."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("timm").setLevel(logging.WARNING)
+    config, _ = _parse_args(argv)
+    ranks = engine.join(config.device, config.dist_timeout)
+    try:
+        if not ranks.primary:
+            logging.getLogger().setLevel(logging.WARNING)
+        best = build(config, ranks).fit()
+        if ranks.primary:
+            sys.stdout.write(
+                f"best val_top1={best.top1:.3f} epoch={best.epoch} checkpoint={best.checkpoint}\n"
+            )
+    finally:
+        engine.leave()
+
+
+if __name__ == "__main__":
+    sys.exit(engine.command_line(parser.prog, main))

@@ -1,0 +1,363 @@
+"""Batches whose content depends on the seed, the epoch and the position alone.
+
+Each image is drawn and augmented, and each batch mixed and erased, on generators seeded from (seed,
+epoch, position): the same batches come out whatever the number of loading processes, they can be
+entered at any position, and several processes see together what one with their global batch sees.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from timm.data import (
+    FastCollateMixup,
+    create_loader,
+    create_transform,
+)
+from timm.data.loader import PrefetchLoader, fast_collate
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from vit_ls.config import ConfigError, DataConfig, TrainConfig
+from vit_ls.data.datasets import Images, UnreadableImageError
+from vit_ls.rng import seeded
+
+_logger = logging.getLogger(__name__)
+_ORDER, _IMAGE, _MIX, _ERASE = range(4)  # what a seed is for
+
+
+class Place(Protocol):
+    """Where in a job this process stands."""
+
+    @property
+    def rank(self) -> int:
+        """Its number."""
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its batches go."""
+
+
+class Key(NamedTuple):
+    """One image of a run: which one, and where it is drawn."""
+
+    image: int
+    epoch: int
+    position: int
+
+
+class EpochSampler(Sampler[list[Key]]):
+    """The batches of one process, in an order given by (seed, epoch).
+
+    Args:
+        num_images: Size of the data set.
+        batch_size: Images per batch of this process.
+        seed: Of the order.
+        rank: Of this process.
+        world_size: Number of processes.
+        repeats: Versions of each image in an epoch of unchanged length; 1 / repeats of the images
+            are used in one epoch.
+    """
+
+    def __init__(
+        self,
+        num_images: int,
+        batch_size: int,
+        *,
+        seed: int,
+        rank: int,
+        world_size: int,
+        repeats: int,
+    ) -> None:
+        self.num_images, self.batch_size, self.seed = num_images, batch_size, seed
+        self.rank, self.world_size, self.repeats = rank, world_size, max(repeats, 1)
+        self.epoch = self.start = 0
+
+    def __len__(self) -> int:
+        return self.num_images // (self.batch_size * self.world_size)
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        with seeded(self.seed, self.epoch, 0, _ORDER):
+            order = torch.randperm(self.num_images)
+        order = order.repeat_interleave(self.repeats)[: self.num_images]
+        step = self.batch_size * self.world_size
+        for batch in range(self.start, len(self)):
+            positions = range(batch * step + self.rank, (batch + 1) * step, self.world_size)
+            yield [Key(int(order[place]), self.epoch, place) for place in positions]
+
+
+class SeededImages(Dataset[Any]):
+    """Collated batches of a data set, one per list of keys.
+
+    Args:
+        images: The data set.
+        collate: Makes a batch of samples; may mix them.
+        seed: Of the run.
+        mix_until: First epoch without mixing; None mixes in all.
+        max_unreadable: How many unreadable images are replaced before one stops the run.
+    """
+
+    def __init__(
+        self, images: Images, collate: Any, *, seed: int, mix_until: int | None, max_unreadable: int
+    ) -> None:
+        self.dataset, self.collate, self.seed = images.dataset, collate, seed
+        self.mix_until, self.max_unreadable = mix_until, max_unreadable
+        # Shared with the loading processes; setting a flag twice does no harm, so needs no lock.
+        self.unreadable = torch.zeros(len(images.dataset), dtype=torch.uint8).share_memory_()
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, keys: list[Key]) -> tuple[Tensor, Tensor]:
+        samples = [self._sample(key) for key in keys]
+        first = keys[0]
+        if isinstance(self.collate, FastCollateMixup):
+            self.collate.mixup_enabled = self.mix_until is None or first.epoch < self.mix_until
+        with seeded(self.seed, first.epoch, first.position, _MIX):
+            images, targets = self.collate(samples)
+        return images, targets
+
+    def _sample(self, key: Key) -> tuple[Any, Any]:
+        index = key.image
+        for _ in range(self.max_unreadable + 1):
+            try:
+                with seeded(self.seed, key.epoch, key.position, _IMAGE):
+                    image, target = self.dataset[index]
+                return image, target
+            except UnreadableImageError as error:
+                if not self.unreadable[index]:
+                    _logger.warning("unreadable image, replaced by the next: %s", error)
+                self.unreadable[index] = 1
+                last = error
+                index = (index + 1) % len(self.dataset)
+        raise last
+
+
+@dataclass
+class TrainBatches:
+    """The training batches of this process.
+
+    Attributes:
+        unreadable: One flag per image, set where it could not be read; None for streamed data.
+        max_unreadable: More flags than this must stop the run.
+    """
+
+    loader: Any
+    sampler: EpochSampler | None
+    seed: int
+    unreadable: Tensor | None
+    max_unreadable: int
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch from the `start`-th on."""
+        skip = 0
+        if self.sampler is not None:
+            self.sampler.epoch, self.sampler.start = epoch, start
+            if isinstance(self.loader.random_erasing, _SeededErasing):
+                self.loader.random_erasing.enter(epoch, start)
+        else:
+            # A streamed data set can only be read past what was used.
+            skip = start
+            if hasattr(self.loader.dataset, "set_epoch"):
+                self.loader.dataset.set_epoch(epoch)
+        for number, batch in enumerate(self.loader):
+            if number >= skip:
+                yield batch
+
+    def name(self, index: int) -> str:
+        """File name of an image, where it has one."""
+        dataset = self.loader.dataset.dataset
+        return str(dataset.filename(index)) if hasattr(dataset, "filename") else f"image {index}"
+
+
+@dataclass(frozen=True)
+class EvalBatches:
+    """The evaluation batches of this process, and what the evaluation needs to know of them."""
+
+    loader: Any
+    num_images: int | None
+    streamed: bool
+
+
+def train_batches(
+    images: Images, config: TrainConfig, data_config: dict[str, Any], place: Place
+) -> TrainBatches:
+    """The training batches of one process.
+
+    Args:
+        images: The training split.
+        config: Augmentation, batch size, seed, number of classes.
+        data_config: Input size and normalisation, as timm's `resolve_data_config` gives them.
+        place: This process.
+
+    Raises:
+        ConfigError: The data is smaller than one global batch.
+    """
+    collate = fast_collate if not config.mixes else FastCollateMixup(**_mixing(config))
+    transform = train_transform(config, data_config)
+    if images.streamed:
+        streamed = _streamed(images, config, data_config, collate, place)
+        return TrainBatches(streamed, None, config.seed, None, config.max_unreadable)
+    images.dataset.transform = transform
+    sampler = EpochSampler(
+        len(images.dataset),
+        config.batch_size,
+        seed=config.seed,
+        rank=place.rank,
+        world_size=place.world_size,
+        repeats=config.aug_repeats,
+    )
+    if len(sampler) < config.grad_accum_steps:
+        raise ConfigError(
+            "the training split must fill an update: --batch-size x --grad-accum-steps x processes "
+            f"= {config.batch_size * config.grad_accum_steps * place.world_size}, "
+            f"got {len(images.dataset)} images."
+        )
+    seeded_images = SeededImages(
+        images,
+        collate,
+        seed=config.seed,
+        mix_until=config.mixup_off_epoch or None,
+        max_unreadable=config.max_unreadable,
+    )
+    loader = PrefetchLoader(
+        DataLoader(
+            seeded_images,
+            batch_sampler=sampler,
+            collate_fn=_as_it_is,
+            num_workers=config.workers,
+            pin_memory=config.pin_mem,
+            persistent_workers=config.workers > 0,
+            # Its own generator, because starting an epoch must not draw from the model's.
+            generator=torch.Generator(),
+        ),
+        mean=data_config["mean"],
+        std=data_config["std"],
+        channels=data_config["input_size"][0],
+        device=place.device,
+        re_prob=0.0 if config.no_aug else config.reprob,
+        re_mode=config.remode,
+        re_count=config.recount,
+    )
+    if loader.random_erasing is not None:
+        erase: Any = _SeededErasing(loader.random_erasing, config.seed, place.rank)
+        loader.random_erasing = erase
+    return TrainBatches(
+        loader, sampler, config.seed, seeded_images.unreadable, config.max_unreadable
+    )
+
+
+def eval_batches(
+    images: Images, config: DataConfig, data_config: dict[str, Any], place: Place
+) -> EvalBatches:
+    """The evaluation batches of one process: timm's transforms, in order, nothing left out."""
+    batch_size = getattr(config, "validation_batch_size", None) or config.batch_size
+    loader = create_loader(
+        images.dataset,
+        input_size=data_config["input_size"],
+        batch_size=batch_size,
+        interpolation=data_config["interpolation"],
+        mean=data_config["mean"],
+        std=data_config["std"],
+        crop_pct=data_config["crop_pct"],
+        crop_mode=data_config["crop_mode"],
+        num_workers=config.workers,
+        distributed=place.world_size > 1,
+        pin_memory=config.pin_mem,
+        device=place.device,
+    )
+    return EvalBatches(loader, None if images.streamed else len(images.dataset), images.streamed)
+
+
+def train_transform(config: TrainConfig, data_config: dict[str, Any]) -> Any:
+    """Timm's training transform for uint8 batches."""
+    interpolation = config.train_interpolation
+    if config.no_aug:
+        interpolation = data_config["interpolation"]
+    return create_transform(
+        data_config["input_size"], interpolation=interpolation, **_augment(config)
+    )
+
+
+def _augment(config: TrainConfig) -> dict[str, Any]:
+    return {
+        "is_training": True,
+        "use_prefetcher": True,
+        "no_aug": config.no_aug,
+        "train_crop_mode": config.train_crop_mode,
+        "scale": tuple(config.scale),
+        "ratio": tuple(config.ratio),
+        "hflip": config.hflip,
+        "vflip": config.vflip,
+        "color_jitter": config.color_jitter or None,
+        "color_jitter_prob": config.color_jitter_prob,
+        "grayscale_prob": config.grayscale_prob,
+        "gaussian_blur_prob": config.gaussian_blur_prob,
+        "auto_augment": config.aa or None,
+    }
+
+
+def _mixing(config: TrainConfig) -> dict[str, Any]:
+    return {
+        "mixup_alpha": config.mixup,
+        "cutmix_alpha": config.cutmix,
+        "cutmix_minmax": config.cutmix_minmax,
+        "prob": config.mixup_prob,
+        "switch_prob": config.mixup_switch_prob,
+        "mode": config.mixup_mode,
+        "label_smoothing": config.smoothing,
+        "num_classes": config.num_classes,
+    }
+
+
+def _streamed(
+    images: Images, config: TrainConfig, data_config: dict[str, Any], collate: Any, place: Place
+) -> Any:
+    augment = _augment(config)
+    return create_loader(
+        images.dataset,
+        input_size=data_config["input_size"],
+        batch_size=config.batch_size,
+        interpolation=config.train_interpolation,
+        mean=data_config["mean"],
+        std=data_config["std"],
+        re_prob=config.reprob,
+        re_mode=config.remode,
+        re_count=config.recount,
+        num_workers=config.workers,
+        distributed=place.world_size > 1,
+        collate_fn=collate,
+        pin_memory=config.pin_mem,
+        device=place.device,
+        **augment,
+    )
+
+
+class _SeededErasing:
+    """Random erasing on seeds of its own, because the prefetcher erases one batch ahead."""
+
+    def __init__(self, erase: Any, seed: int, rank: int) -> None:
+        self.erase, self.seed, self.rank = erase, seed, rank
+        self.epoch = self.batch = 0
+
+    def enter(self, epoch: int, batch: int) -> None:
+        self.epoch, self.batch = epoch, batch
+
+    def __call__(self, images: Tensor) -> Tensor:
+        with seeded(self.seed, self.epoch, self.batch, _ERASE, self.rank):
+            self.batch += 1
+            erased: Tensor = self.erase(images)
+        return erased
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,52 @@
+"""Trains and evaluates a model that it is handed."""
+
+from vit_ls.engine.checkpoint import read_checkpoint
+from vit_ls.engine.errors import (
+    STOPPED_STATUS,
+    CheckpointError,
+    EngineError,
+    RunFailedError,
+    StoppedError,
+    command_line,
+)
+from vit_ls.engine.evaluate import evaluate
+from vit_ls.engine.models import (
+    check_model_name,
+    load_weights,
+    make_model,
+    model_kwargs,
+    prepared,
+    run_settings,
+    teacher_kwargs,
+)
+from vit_ls.engine.ranks import Ranks, join, leave
+from vit_ls.engine.recipe import check_recipe
+from vit_ls.engine.results import summarised
+from vit_ls.engine.trainer import Best, Trainer
+from vit_ls.engine.update import autocast
+
+__all__ = [
+    "STOPPED_STATUS",
+    "Best",
+    "CheckpointError",
+    "EngineError",
+    "Ranks",
+    "RunFailedError",
+    "StoppedError",
+    "Trainer",
+    "autocast",
+    "check_model_name",
+    "check_recipe",
+    "command_line",
+    "evaluate",
+    "join",
+    "leave",
+    "load_weights",
+    "make_model",
+    "model_kwargs",
+    "prepared",
+    "read_checkpoint",
+    "run_settings",
+    "summarised",
+    "teacher_kwargs",
+]

@@ -1,0 +1,78 @@
+"""The folder of a run: claimed by one process, holding its configuration and its summary."""
+
+import csv
+import fcntl
+import io
+import logging
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from vit_ls.config import ConfigError, TrainConfig, dump
+from vit_ls.engine.checkpoint import write_whole
+
+_logger = logging.getLogger(__name__)
+
+CONFIG, SUMMARY = "args.yaml", "summary.csv"
+
+
+class RunFolder:
+    """A claimed folder; nobody else gets it while this process lives.
+
+    Args:
+        config: Names the folder, or leaves it to time and model.
+        title: Part of the name where the configuration gives none.
+
+    Raises:
+        ConfigError: The folder holds another run, or a running one.
+    """
+
+    def __init__(self, config: TrainConfig, title: str) -> None:
+        self.path = _create(config, title)
+        self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise ConfigError(f"{self.path} is in use by another run.") from None
+        write_whole(self.path / CONFIG, lambda file: file.write(dump(config).encode()))
+
+    def write_summary(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Write one row per epoch; columns in order of first appearance."""
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(self.path / SUMMARY, lambda file: file.write(text.getvalue().encode()))
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        os.close(self._lock)
+
+
+def _create(config: TrainConfig, title: str) -> Path:
+    root = Path(config.output)
+    try:
+        if config.experiment:
+            path = root / config.experiment
+            path.mkdir(parents=True, exist_ok=True)
+            inside = config.resume and Path(config.resume).parent == path
+            if (path / CONFIG).exists() and not (config.resume == "auto" or inside):
+                raise ConfigError(
+                    f"{path} holds a run: continue it with --resume auto, or name another folder."
+                )
+            return path
+        name = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{title}"
+        for number in range(1000):
+            path = root / (f"{name}-{number}" if number else name)
+            try:
+                path.mkdir(parents=True)
+                return path
+            except FileExistsError:
+                continue
+    except OSError as error:
+        raise ConfigError(f"--output {config.output}: {error.strerror}.") from error
+    raise ConfigError(f"--output {config.output} holds a thousand runs of this second.")

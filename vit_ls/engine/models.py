@@ -1,0 +1,165 @@
+"""What a configuration asks of a model: arguments for timm's `create_model`, and what follows."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from timm.models import is_model, list_models, load_checkpoint, resolve_model_input_args
+from timm.utils.model import freeze_batch_norm_2d
+from torch import nn
+
+from vit_ls.config import ConfigError, DataConfig, TrainConfig, asdict, nearest
+from vit_ls.engine.checkpoint import read_checkpoint
+from vit_ls.engine.errors import CheckpointError
+
+_logger = logging.getLogger(__name__)
+
+
+def check_model_name(name: str, flag: str = "--model") -> None:
+    """Raise ConfigError for a name that timm does not know."""
+    if ":" not in name and not is_model(name):
+        near = nearest(name, list_models())
+        raise ConfigError(f"{flag} must be a model that timm knows, got {name!r}{near}.")
+
+
+def make_model(factory: Callable[..., nn.Module], kwargs: dict[str, Any]) -> Any:
+    """The model that timm's factory makes of arguments.
+
+    Raises:
+        ConfigError: The factory, or the model, refuses them.
+    """
+    try:
+        return factory(**kwargs)
+    # Models check their arguments by assertion, by type and by value; loading adds its own errors.
+    except (AssertionError, TypeError, ValueError, RuntimeError, KeyError, OSError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ConfigError(f"--model {kwargs['model_name']} cannot be built: {reason}") from error
+
+
+def model_kwargs(config: DataConfig) -> dict[str, Any]:
+    """Arguments for `create_model`."""
+    overlay = dict(config.pretrained_cfg_overlay)
+    if config.pretrained_path:
+        overlay |= {"file": config.pretrained_path, **_classes_in(Path(config.pretrained_path))}
+    more: dict[str, Any] = {"global_pool": config.gp}
+    if isinstance(config, TrainConfig):
+        more |= {
+            "checkpoint_path": config.initial_checkpoint or None,
+            "drop_rate": config.drop,
+            "drop_path_rate": config.drop_path,
+            "drop_block_rate": config.drop_block,
+            "bn_momentum": config.bn_momentum,
+            "bn_eps": config.bn_eps,
+        }
+    return {
+        **resolve_model_input_args(
+            config.model,
+            {name: value for name, value in asdict(config).items() if value is not None},
+            pretrained_cfg_overlay=overlay or None,
+            **config.model_kwargs,
+        ),
+        "pretrained": config.pretrained or bool(config.pretrained_path),
+        "num_classes": config.num_classes,
+        **{name: value for name, value in more.items() if value is not None},
+    }
+
+
+def teacher_kwargs(config: TrainConfig) -> dict[str, Any]:
+    """Arguments for `create_model`, for the teacher of a distillation."""
+    overlay = {"file": config.kd_model_path} if config.kd_model_path else None
+    return {
+        "model_name": config.kd_model_name,
+        "pretrained": True,
+        "pretrained_cfg_overlay": overlay,
+        "num_classes": config.num_classes,
+    }
+
+
+def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.Module:
+    """The model on its device, as the configuration wants it: frozen parts, memory, layout."""
+    if isinstance(config, TrainConfig):
+        if config.freeze:
+            _freeze_backbone(model)
+        if config.grad_checkpointing:
+            set_grad_checkpointing: Any = getattr(model, "set_grad_checkpointing", None)
+            if set_grad_checkpointing is None:
+                raise ConfigError("--grad-checkpointing: the model has no set_grad_checkpointing.")
+            set_grad_checkpointing(enable=True)
+        if config.sync_bn and torch.distributed.is_initialized():
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    elif config.torchcompile:
+        model.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
+    model = model.to(device)
+    if config.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    return model
+
+
+def run_settings(path: Path) -> dict[str, Any]:
+    """The settings of the run that wrote a file; none for a file of another kind.
+
+    Raises:
+        CheckpointError: There is no such file.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} cannot be read: no such file.")
+    try:
+        settings = read_checkpoint(path, tensors=False).get("args")
+    except CheckpointError:
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
+    """Load a model's weights from a checkpoint of ours or of timm's.
+
+    Args:
+        model: Of the same architecture.
+        path: The file.
+        use_ema: The averaged weights; None takes those that the run scored best with.
+
+    Raises:
+        CheckpointError: They cannot be read or do not fit.
+    """
+    if use_ema is None:
+        use_ema = _prefers_ema(path)
+    try:
+        load_checkpoint(model, str(path), use_ema=use_ema)
+    # A damaged file raises whatever the part of it raises that is read first.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"{path} cannot be loaded: {reason}") from error
+
+
+def _classes_in(path: Path) -> dict[str, int]:
+    """The number of classes of a run's checkpoint, so that its classifier is kept where it fits."""
+    classes = run_settings(path).get("num_classes")
+    return {"num_classes": classes} if isinstance(classes, int) else {}
+
+
+def _prefers_ema(path: Path) -> bool:
+    """Whether the average was better than the weights when the run saved them."""
+    settings = run_settings(path)
+    if not settings.get("model_ema"):
+        return False
+    row = read_checkpoint(path, tensors=False)["summary"][-1]
+    name = settings["eval_metric"]
+    plain, average = row.get(f"eval_{name}", 0.0), row.get(f"eval_ema_{name}")
+    if average is None:
+        return False
+    return bool(average < plain if name == "loss" else average > plain)
+
+
+def _freeze_backbone(model: nn.Module) -> None:
+    """Leave only the classifier to train; batch norm keeps its statistics."""
+    get_classifier: Any = getattr(model, "get_classifier", None)
+    if get_classifier is None:
+        raise ConfigError("--freeze backbone needs a model with get_classifier().")
+    for module in model.children():
+        freeze_batch_norm_2d(module)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    for parameter in get_classifier().parameters():
+        parameter.requires_grad_(True)

@@ -1,0 +1,146 @@
+"""Where a run stands, as a checkpoint holds it."""
+
+import logging
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from timm.models import clean_state_dict
+from timm.task import TrainingTask
+from timm.utils import NativeScaler
+from torch import Tensor
+
+from vit_ls.config import TrainConfig
+from vit_ls.engine.errors import CheckpointError
+from vit_ls.engine.ranks import Ranks
+from vit_ls.rng import random_state, set_random_state
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Progress:
+    """Where a run stands: before batch `batch` of epoch `epoch`.
+
+    Attributes:
+        epoch: Epochs done.
+        batch: Batches done in this one.
+        updates: Changes of the weights so far.
+        skipped: Updates skipped for a non-finite loss so far.
+        loss_sum: Sum of this epoch's losses over this process's images.
+        images: Their number.
+        rows: The summary, one row per epoch.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    updates: int = 0
+    skipped: int = 0
+    loss_sum: float = 0.0
+    images: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class RunState:
+    """Everything of a run that a checkpoint restores.
+
+    The schedule is a function of the epoch and the number of updates, so these stand for it.
+
+    Attributes:
+        config: Of the run.
+        ranks: The processes.
+        task: Holds the model and its average.
+        optimizer: With its own state.
+        scaler: Of float16 training, or None.
+        unreadable: One flag per training image, or None for streamed data.
+        at: Where the run stands.
+    """
+
+    config: TrainConfig
+    ranks: Ranks
+    task: TrainingTask
+    optimizer: torch.optim.Optimizer
+    scaler: NativeScaler | None
+    unreadable: Tensor | None
+    at: Progress = field(default_factory=Progress)
+
+    def of_ranks(self) -> list[dict[str, Any]]:
+        """What differs between the processes, of all of them; all must call it together."""
+        mine = {"random": random_state(), "loss_sum": self.at.loss_sum, "images": self.at.images}
+        return self.ranks.gather(mine)
+
+    def content(self, of_ranks: list[dict[str, Any]]) -> dict[str, Any]:
+        """The content of a checkpoint: plain values and tensors."""
+        at = self.at
+        images = at.batch * self.config.batch_size * self.ranks.world_size
+        content: dict[str, Any] = {
+            "version": 2,  # of timm's format: its `epoch` is the last one trained
+            "arch": self.config.model,
+            "args": asdict(self.config),
+            "optimizer": self.optimizer.state_dict(),
+            "position": {
+                "epoch": at.epoch,
+                "batch": at.batch,
+                "images": images,
+                "updates": at.updates,
+                "skipped": at.skipped,
+            },
+            "ranks": of_ranks,
+            "summary": at.rows,
+            "unreadable": [],
+        }
+        content |= self.task.get_checkpoint_state() | self.task.get_checkpoint_state(ema=True)
+        if self.unreadable is not None:
+            content["unreadable"] = self.unreadable.nonzero().flatten().tolist()
+        if self.scaler is not None:
+            content["amp_scaler"] = self.scaler.state_dict()
+        return content
+
+    def load_weights(self, content: dict[str, Any], *, ema: bool = False) -> None:
+        """Take the weights, or their average, from a checkpoint."""
+        key = "state_dict_ema" if ema and "state_dict_ema" in content else "state_dict"
+        task_state = content.get(key.replace("state_dict", "task_state"))
+        _load(
+            content,
+            key,
+            lambda state: self.task.load_checkpoint_state(
+                clean_state_dict(state), task_state, ema=ema
+            ),
+        )
+
+    def load_rest(self, content: dict[str, Any]) -> None:
+        """Take everything but the weights from a checkpoint."""
+        _load(content, "optimizer", self.optimizer.load_state_dict)
+        if self.scaler is not None and "amp_scaler" in content:
+            _load(content, "amp_scaler", self.scaler.load_state_dict)
+        if "position" not in content:
+            self.at.epoch = int(content["epoch"]) + 1
+            _logger.warning("the checkpoint holds no random states: they start anew.")
+            return
+        position, of_ranks = content["position"], content["ranks"]
+        self.at = Progress(
+            epoch=position["epoch"],
+            batch=position["images"] // (self.config.batch_size * self.ranks.world_size),
+            updates=position["updates"],
+            skipped=position["skipped"],
+            rows=content["summary"],
+        )
+        if self.unreadable is not None:
+            self.unreadable[content["unreadable"]] = 1
+        if len(of_ranks) != self.ranks.world_size:
+            was, now = len(of_ranks), self.ranks.world_size
+            _logger.warning("%d processes became %d: random states start anew.", was, now)
+            return
+        mine = of_ranks[self.ranks.rank]
+        self.at.loss_sum, self.at.images = mine["loss_sum"], mine["images"]
+        set_random_state(mine["random"])
+
+
+def _load(content: dict[str, Any], key: str, load: Any) -> None:
+    """Load a part of a checkpoint, or say that it does not fit."""
+    try:
+        load(content[key])
+    except (KeyError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"{key} of the checkpoint does not fit this run: {reason}") from error

@@ -1,0 +1,300 @@
+"""A training run: epochs of updates and evaluations, to be stopped and continued at any update."""
+
+import itertools
+import logging
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from timm.utils import distribute_bn, random_seed
+from torch import Tensor, nn
+
+from vit_ls.config import TrainConfig
+from vit_ls.engine.errors import RunFailedError, StoppedError
+from vit_ls.engine.evaluate import Batches, evaluate
+from vit_ls.engine.keeper import Keeper
+from vit_ls.engine.ranks import Ranks
+from vit_ls.engine.recipe import make_optimizer, make_schedule, make_task
+from vit_ls.engine.reporting import Interval, Reporter, Timed
+from vit_ls.engine.state import Progress, RunState
+from vit_ls.engine.stopping import StopRequests
+from vit_ls.engine.update import Outcome, Updater
+
+_logger = logging.getLogger(__name__)
+
+
+class TrainStream(Protocol):
+    """What a run needs of its training data."""
+
+    unreadable: Tensor | None
+    max_unreadable: int
+
+    def __len__(self) -> int: ...
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch from the `start`-th on."""
+
+    def name(self, index: int) -> str:
+        """File name of an image."""
+
+
+class Best(NamedTuple):
+    """The best evaluation of a run."""
+
+    top1: float
+    epoch: int
+    checkpoint: Path
+
+
+class Trainer:
+    """One run.
+
+    Args:
+        model: The model, on its device.
+        teacher: For distillation, or None.
+        train: Training batches.
+        held_out: Evaluation batches.
+        config: Everything else.
+        ranks: The processes.
+        title: Part of the folder's name where the configuration gives none.
+
+    Raises:
+        ConfigError: The folder cannot be used.
+        CheckpointError: The checkpoint to continue from cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        teacher: nn.Module | None,
+        train: TrainStream,
+        held_out: Batches,
+        config: TrainConfig,
+        ranks: Ranks,
+        *,
+        title: str,
+    ) -> None:
+        self.train, self.held_out, self.config, self.ranks = train, held_out, config, ranks
+        self.task = make_task(model, teacher, config, ranks.device)
+        trainable = self.task.get_trainable_module() or model
+        self.optimizer = make_optimizer(trainable, config, ranks.world_size)
+        self.updates_per_epoch = -(-len(train) // config.grad_accum_steps)
+        self.scheduler, epochs = make_schedule(self.optimizer, config, self.updates_per_epoch)
+        self.last_epoch = config.stop_epoch or epochs
+        self.updater = Updater(self.task, self.optimizer, config, ranks)
+        self.state = RunState(
+            config, ranks, self.task, self.optimizer, self.updater.scaler, train.unreadable
+        )
+        self.keeper = Keeper(self.state, title)
+        random_seed(config.seed, ranks.rank)
+        self._set_up()
+
+    @property
+    def at(self) -> Progress:
+        """Where the run stands."""
+        return self.state.at
+
+    def _set_up(self) -> None:
+        """Continue if asked to; then wrap the model: average, compiler, processes."""
+        config = self.config
+        content = self.keeper.found()
+        if content is not None:
+            self.state.load_weights(content)
+        if config.model_ema:
+            self.task.setup_ema(
+                decay=config.model_ema_decay,
+                use_warmup=config.model_ema_warmup,
+                device=torch.device("cpu") if config.model_ema_force_cpu else None,
+            )
+        if content is not None:
+            self._continue(content)
+        if config.torchcompile:
+            self.task.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
+        if self.ranks.distributed:
+            on_gpu = self.ranks.device.type == "cuda"
+            self.task.prepare_distributed(device_ids=[self.ranks.local_rank] if on_gpu else None)
+
+    def _continue(self, content: dict[str, Any]) -> None:
+        if self.task.has_ema():
+            self.state.load_weights(content, ema=True)
+        if not self.config.no_resume_opt:
+            self.state.load_rest(content)
+            self.keeper.take_over(content)
+        if self.config.start_epoch is not None:
+            self.at.epoch, self.at.batch = self.config.start_epoch, 0
+        if self.scheduler is not None and (self.at.epoch or self.at.updates):
+            self.scheduler.step(self.at.epoch)
+            self.scheduler.step_update(self.at.updates)
+        _logger.info(
+            "continuing from %s: epoch %d, batch %d.",
+            self.keeper.last_saved,
+            self.at.epoch,
+            self.at.batch,
+        )
+
+    def fit(self) -> Best:
+        """Train to the end.
+
+        Raises:
+            StoppedError: A signal asked for it; the run has saved where it stands.
+            RunFailedError: The run cannot go on.
+            CheckpointError: A checkpoint cannot be written.
+        """
+        left = (self.last_epoch - self.at.epoch) * self.updates_per_epoch
+        done = self.at.updates
+        reporter = (
+            Reporter(self.config, self.keeper.path, done=done, total=done + left)
+            if self.ranks.primary and left > 0
+            else None
+        )
+        try:
+            with StopRequests() as stop:
+                while self.at.epoch < self.last_epoch:
+                    started = time.perf_counter()
+                    self._train_epoch(stop, reporter)
+                    self._finish_epoch()
+                    if reporter is not None:
+                        reporter.epoch(self.at.rows, time.perf_counter() - started)
+        finally:
+            if reporter is not None:
+                reporter.close()
+            self.keeper.release()
+        return self._best()
+
+    def _train_epoch(self, stop: StopRequests, reporter: Reporter | None) -> None:
+        self.task.train()
+        stream = Timed(self.train.epoch(self.at.epoch, self.at.batch))
+        loss_sum = torch.tensor(self.at.loss_sum, dtype=torch.float64, device=self.ranks.device)
+        interval = Interval(stream, self.at)
+        while (left := len(self.train) - self.at.batch) > 0:
+            count = min(self.config.grad_accum_steps, left)
+            outcome = self.updater(itertools.islice(stream, count), count)
+            if outcome.finite and not outcome.images:
+                break  # a streamed data set that is shorter than it said
+            loss_sum += outcome.loss_sum
+            self.at.batch += count
+            self.at.images += outcome.images
+            self._after_update(outcome)
+            if reporter is not None:
+                reporter.step()
+            stopping = self.ranks.any(stop.requested)
+            saving = stopping or _due(self.at.updates, self.config.recovery_interval)
+            showing = left == count or _due(self.at.batch, self.config.log_interval)
+            if saving or showing:
+                self.at.loss_sum = self._checked(loss_sum)
+                self._check_unreadable()
+            if showing and reporter is not None:
+                reporter.interval(self.at, interval.values(self.at, self.ranks), self._lr())
+                interval = Interval(stream, self.at)
+            if saving:
+                self.keeper.save_recovery()
+            if stopping:
+                raise StoppedError(f"stopped as asked, and saved in {self.keeper.path}.")
+
+    def _after_update(self, outcome: Outcome) -> None:
+        if not outcome.finite:
+            self.at.skipped += 1
+            if self.at.skipped > self.config.skip_nonfinite:
+                self._fail_nonfinite()
+            _logger.warning(
+                "the loss is not finite: skipped the update of epoch %d, batch %d; %d so far.",
+                self.at.epoch,
+                self.at.batch,
+                self.at.skipped,
+            )
+        if not outcome.applied:
+            return
+        self.at.updates += 1
+        self.task.update_ema(step=self.at.updates)
+        if self.scheduler is not None:
+            self.scheduler.step_update(self.at.updates)
+
+    def _checked(self, loss_sum: Tensor) -> float:
+        value = loss_sum.item()
+        if self.ranks.any(not math.isfinite(value)):
+            self._fail_nonfinite()
+        return value
+
+    def _fail_nonfinite(self) -> None:
+        raise RunFailedError(
+            f"the loss is not finite at or before update {self.at.updates + 1} (epoch "
+            f"{self.at.epoch}, batch {self.at.batch}), lr {self._lr():.4g}; "
+            f"last good checkpoint: {self.keeper.last_saved or 'none'}."
+        )
+
+    def _check_unreadable(self) -> None:
+        flags = self.train.unreadable
+        if flags is None:
+            return
+        found = self.ranks.maximum(flags).nonzero().flatten().tolist()
+        if len(found) > self.train.max_unreadable:
+            names = ", ".join(self.train.name(index) for index in found[:3])
+            raise RunFailedError(
+                f"--max-unreadable {self.train.max_unreadable} is exceeded: {len(found)} training "
+                f"images cannot be read, the first are {names}."
+            )
+
+    def _finish_epoch(self) -> None:
+        """Evaluate, write the epoch's row, and save."""
+        epoch, config = self.at.epoch, self.config
+        module = self.task.get_trainable_module()
+        if self.ranks.distributed and config.dist_bn and module is not None:
+            distribute_bn(module, self.ranks.world_size, config.dist_bn == "reduce")
+        sums = torch.tensor([self.at.loss_sum, self.at.images], dtype=torch.float64)
+        loss_sum, images = self.ranks.total(sums.to(self.ranks.device)).tolist()
+        row: dict[str, Any] = {"epoch": epoch, "train_loss": loss_sum / max(images, 1)}
+        milestone = epoch + 1 in (config.save_epochs or [])
+        metric = None
+        if (epoch + 1) % config.val_interval == 0 or milestone or epoch + 1 == self.last_epoch:
+            metric = self._evaluate(row)
+        row |= {"lr": self._lr(), "skipped": self.at.skipped}
+        if self.train.unreadable is not None:
+            row["unreadable"] = int(self.train.unreadable.sum())
+        self.state.at = Progress(
+            epoch + 1,
+            updates=self.at.updates,
+            skipped=self.at.skipped,
+            rows=[*self.at.rows, row],
+        )
+        if self.scheduler is not None:
+            self.scheduler.step(epoch + 1, metric)
+        self.keeper.save_epoch(epoch, metric)
+
+    def _evaluate(self, row: dict[str, Any]) -> float:
+        """Evaluate the weights and their average into the row; returns what ranks the epoch."""
+        values = []
+        for name, ema in (("eval_", False), ("eval_ema_", True)):
+            model = self.task.get_eval_model(ema=ema)
+            if model is None or (ema and self.config.model_ema_force_cpu):
+                continue
+            layout = self.config.channels_last
+            result = evaluate(
+                model, self.held_out, self.ranks, self.updater.autocast, channels_last=layout
+            )
+            if result.unreadable > self.config.max_unreadable:
+                raise RunFailedError(
+                    f"--max-unreadable {self.config.max_unreadable} is exceeded: "
+                    f"{result.unreadable} held-out images cannot be read."
+                )
+            row.update({name + key: value for key, value in result.metrics.items()})
+            values.append(result.metrics[self.config.eval_metric])
+        return min(values) if self.config.eval_metric == "loss" else max(values)
+
+    def _best(self) -> Best:
+        epoch, path = self.keeper.best
+        row = next((row for row in self.at.rows if row["epoch"] == epoch), None)
+        if epoch is None or row is None:
+            raise RunFailedError(f"{self.keeper.path} holds no evaluated checkpoint.")
+        top1 = max(row[name] for name in ("eval_top1", "eval_ema_top1") if name in row)
+        return Best(top1, epoch, path)
+
+    def _lr(self) -> float:
+        groups = self.optimizer.param_groups
+        return sum(float(group["lr"]) for group in groups) / len(groups)
+
+
+def _due(count: int, interval: int) -> bool:
+    return interval > 0 and count > 0 and count % interval == 0

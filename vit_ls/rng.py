@@ -1,0 +1,58 @@
+"""The random states that timm's and torchvision's transforms and the models draw from.
+
+They draw from global generators (`random`, numpy's legacy one, torch's). This module is the one
+place that seeds, saves and restores them.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def seeded(*entropy: int) -> Iterator[None]:
+    """Run a block on generators seeded from `entropy`, then put the former states back.
+
+    What the block draws is a function of `entropy` alone, whatever ran before and in whichever
+    process; what runs after it is not disturbed. Only the CPU generators are touched.
+    """
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - timm draws from it
+    words = np.random.SeedSequence(entropy).generate_state(3)
+    random.seed(int(words[0]))
+    np.random.seed(words[1])  # noqa: NPY002 - timm draws from it
+    # Not torch.manual_seed: that would seed the GPUs too.
+    torch.default_generator.manual_seed(int(words[2]))
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002 - timm draws from it
+        torch.set_rng_state(before[2])
+
+
+def random_state() -> dict[str, Any]:
+    """All random states of this process, as values that `torch.load(weights_only=True)` accepts."""
+    version, words, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - timm draws from it
+    return {
+        "python": [version, list(words), gauss],
+        "numpy": [name, [int(key) for key in keys], position, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Put back what `random_state` returned; GPU states only for the same number of GPUs."""
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    name, keys, position, has_gauss, cached = state["numpy"]
+    restored = (name, np.array(keys, dtype=np.uint32), position, has_gauss, cached)
+    np.random.set_state(restored)  # noqa: NPY002 - timm draws from it
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
