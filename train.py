@@ -49,11 +49,9 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
     config = replace(config, num_classes=num_classes)
 
     random_seed(config.seed)  # the same weights in every process
-    model = engine.make_model(create_model, engine.model_kwargs(config))
+    model = engine.make_model(create_model, config)
     config = replace(config, num_classes=model.num_classes)
-    teacher = None
-    if config.kd_model_name:
-        teacher = engine.make_model(create_model, engine.teacher_kwargs(config)).to(ranks.device)
+    teacher = engine.make_teacher(create_model, config)
     data_config = resolve_data_config(asdict(config), model=model)
     return engine.Trainer(
         engine.prepared(model, config, ranks.device),

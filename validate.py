@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         images = data.open_images(config, config.split, num_samples=config.num_samples)
         num_classes = data.checked_num_classes(images, config.num_classes)
         config = replace(config, num_classes=num_classes)
-        model = engine.make_model(create_model, engine.model_kwargs(config))
+        model = engine.make_model(create_model, config)
         if config.checkpoint:
             engine.load_weights(model, Path(config.checkpoint), use_ema=config.use_ema)
         data_config = resolve_data_config(

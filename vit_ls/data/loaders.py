@@ -235,7 +235,7 @@ def train_batches(
             batch_sampler=sampler,
             collate_fn=_as_it_is,
             num_workers=config.workers,
-            pin_memory=config.pin_mem,
+            pin_memory=config.pin_mem and place.device.type == "cuda",
             persistent_workers=config.workers > 0,
             # Its own generator, because starting an epoch must not draw from the model's.
             generator=torch.Generator(),
@@ -272,7 +272,7 @@ def eval_batches(
         crop_mode=data_config["crop_mode"],
         num_workers=config.workers,
         distributed=place.world_size > 1,
-        pin_memory=config.pin_mem,
+        pin_memory=config.pin_mem and place.device.type == "cuda",
         device=place.device,
     )
     return EvalBatches(loader, None if images.streamed else len(images.dataset), images.streamed)
@@ -336,7 +336,7 @@ def _streamed(
         num_workers=config.workers,
         distributed=place.world_size > 1,
         collate_fn=collate,
-        pin_memory=config.pin_mem,
+        pin_memory=config.pin_mem and place.device.type == "cuda",
         device=place.device,
         **augment,
     )

@@ -14,13 +14,12 @@ from vit_ls.engine.models import (
     check_model_name,
     load_weights,
     make_model,
-    model_kwargs,
+    make_teacher,
     prepared,
     run_settings,
-    teacher_kwargs,
 )
 from vit_ls.engine.ranks import Ranks, join, leave
-from vit_ls.engine.recipe import check_recipe
+from vit_ls.engine.recipe import check_recipe, make_optimizer
 from vit_ls.engine.results import summarised
 from vit_ls.engine.trainer import Best, Trainer
 from vit_ls.engine.update import autocast
@@ -43,10 +42,10 @@ __all__ = [
     "leave",
     "load_weights",
     "make_model",
-    "model_kwargs",
+    "make_optimizer",
+    "make_teacher",
     "prepared",
     "read_checkpoint",
     "run_settings",
     "summarised",
-    "teacher_kwargs",
 ]

@@ -24,21 +24,44 @@ def check_model_name(name: str, flag: str = "--model") -> None:
         raise ConfigError(f"{flag} must be a model that timm knows, got {name!r}{near}.")
 
 
-def make_model(factory: Callable[..., nn.Module], kwargs: dict[str, Any]) -> Any:
-    """The model that timm's factory makes of arguments.
+def make_model(factory: Callable[..., nn.Module], config: DataConfig) -> Any:
+    """The model that a configuration asks for, made by timm's factory.
 
     Raises:
-        ConfigError: The factory, or the model, refuses them.
+        ConfigError: The factory, or the model, refuses the arguments.
     """
+    return _made(config.model, lambda: factory(**_model_kwargs(config)))
+
+
+def make_teacher(factory: Callable[..., nn.Module], config: TrainConfig) -> Any:
+    """The teacher of a distillation, made by timm's factory, or None.
+
+    Raises:
+        ConfigError: The factory, or the model, refuses the arguments.
+    """
+    if not config.kd_model_name:
+        return None
+    check_model_name(config.kd_model_name, "--kd-model-name")
+    overlay = {"file": config.kd_model_path} if config.kd_model_path else None
+    kwargs = {
+        "model_name": config.kd_model_name,
+        "pretrained": True,
+        "pretrained_cfg_overlay": overlay,
+        "num_classes": config.num_classes,
+    }
+    return _made(config.kd_model_name, lambda: factory(**kwargs))
+
+
+def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
     try:
-        return factory(**kwargs)
+        return make()
     # Models check their arguments by assertion, by type and by value; loading adds its own errors.
     except (AssertionError, TypeError, ValueError, RuntimeError, KeyError, OSError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ConfigError(f"--model {kwargs['model_name']} cannot be built: {reason}") from error
+        raise ConfigError(f"model {name} cannot be built: {reason}") from error
 
 
-def model_kwargs(config: DataConfig) -> dict[str, Any]:
+def _model_kwargs(config: DataConfig) -> dict[str, Any]:
     """Arguments for `create_model`."""
     overlay = dict(config.pretrained_cfg_overlay)
     if config.pretrained_path:
@@ -63,17 +86,6 @@ def model_kwargs(config: DataConfig) -> dict[str, Any]:
         "pretrained": config.pretrained or bool(config.pretrained_path),
         "num_classes": config.num_classes,
         **{name: value for name, value in more.items() if value is not None},
-    }
-
-
-def teacher_kwargs(config: TrainConfig) -> dict[str, Any]:
-    """Arguments for `create_model`, for the teacher of a distillation."""
-    overlay = {"file": config.kd_model_path} if config.kd_model_path else None
-    return {
-        "model_name": config.kd_model_name,
-        "pretrained": True,
-        "pretrained_cfg_overlay": overlay,
-        "num_classes": config.num_classes,
     }
 
 

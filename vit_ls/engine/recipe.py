@@ -58,8 +58,7 @@ def make_task(
     loss = _loss_kwargs(config)
     if teacher is None:
         return ClassificationTask(model, criterion_kwargs=loss, device=device, verbose=False)
-    for parameter in teacher.parameters():
-        parameter.requires_grad_(False)
+    teacher = teacher.to(device).requires_grad_(False)
     shared: dict[str, Any] = {
         "criterion_kwargs": loss,
         "distill_loss_weight": config.distill_loss_weight,

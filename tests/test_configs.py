@@ -1,0 +1,108 @@
+"""Every file in configs/ can be trained with: it is read, built at its own resolution, and run."""
+
+import itertools
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import train
+from vit_ls import engine
+from vit_ls.config import TrainConfig, read
+
+FOLDER = Path(train.__file__).parent / "configs"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+SMALL = ("digits", "vil_ls_tiny_224", "cvt_ls_13_224", "cst_vit_small_patch16_224")
+BY_SIZE = [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+# What the released code of ViL-LS leaves without weight decay (names that contain ...).
+REFERENCE_NO_DECAY = (
+    *("pos_embed", "cls_token", "norm.weight", "norm.bias", "norm_embed", "head.bias"),
+    "relative_position",
+)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four random training images and one held-out one in each of two classes."""
+    root = tmp_path_factory.mktemp("images")
+    random = np.random.default_rng(0)
+    for split, count in (("train", 4), ("validation", 1)):
+        for label in ("a", "b"):
+            folder = root / split / label
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = random.integers(0, 256, (64, 80, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    return root
+
+
+def _config(name: str, **changes: object) -> TrainConfig:
+    config, _ = read(train.parser, TrainConfig, ["--config", str(FOLDER / f"{name}.yaml")])
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def _model(config: TrainConfig, device: str = "meta") -> nn.Module:
+    config = replace(config, num_classes=config.num_classes or 10)
+    with torch.device(device):
+        return engine.make_model(train.create_model, config)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_config_is_read_and_its_header_gives_the_command(name: str) -> None:
+    config = _config(name)
+    config.check()
+    engine.check_recipe(config)
+    engine.check_model_name(config.model)
+    header = (FOLDER / f"{name}.yaml").read_text().splitlines()[:8]
+    assert any("train.py" in line for line in header)
+    assert name == "digits" or any(line.startswith("# Paper: ") for line in header)
+
+
+@pytest.mark.parametrize("name", BY_SIZE)
+def test_config_trains_at_its_own_resolution(name: str, images: Path, tmp_path: Path) -> None:
+    data = {} if name == "digits" else {"data_dir": str(images)}
+    config = _config(name, batch_size=2, workers=0, output=str(tmp_path), device="cpu", **data)
+    trainer = train.build(config, engine.Ranks(torch.device("cpu")))
+    weights = dict(trainer.task.named_parameters())
+    before = {name: weight.detach().clone() for name, weight in weights.items()}
+    trainer.task.train()
+    stream = trainer.train.epoch(0)
+    for _ in range(2):
+        inputs, targets = next(stream)
+        assert inputs.shape == (2, 3, config.img_size, config.img_size)
+        outcome = trainer.updater(iter([(inputs, targets)]), 1)
+        assert outcome.applied
+        assert torch.isfinite(outcome.loss_sum)
+    unchanged = [key for key, weight in weights.items() if torch.equal(weight, before[key])]
+    # Stochastic depth can drop a block in both steps.
+    assert len(unchanged) < len(weights) / 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_is_in_one_weight_decay_group(name: str) -> None:
+    config = _config(name)
+    model = _model(config)
+    optimizer = engine.make_optimizer(model, config, 1)
+    members = list(
+        itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups)
+    )
+    assert len(members) == len(set(map(id, members)))
+    assert set(map(id, members)) == set(map(id, model.parameters()))
+
+    names = {id(parameter): key for key, parameter in model.named_parameters()}
+    decayed = [
+        names[id(parameter)]
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if group["weight_decay"] > 0
+    ]
+    sys.stdout.write(f"{name}: weight decay on\n  " + "\n  ".join(decayed) + "\n")
+    assert decayed
+    for key in decayed:
+        assert not any(part in key for part in REFERENCE_NO_DECAY), key
+        assert model.get_parameter(key).ndim > 1, key
