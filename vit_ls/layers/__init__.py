@@ -1,6 +1,7 @@
 """Modules: they own parameters and projections, and hand the tensors to one op."""
 
 from vit_ls.layers.block import Block
+from vit_ls.layers.composite_slice import CompositeSliceAttention, SliceGeometry
 from vit_ls.layers.embed import ConvEmbed
 from vit_ls.layers.full import FullAttention
 from vit_ls.layers.geometry import Geometry, GridGeometry, WindowGeometry
@@ -9,11 +10,13 @@ from vit_ls.layers.stage import Stage
 
 __all__ = [
     "Block",
+    "CompositeSliceAttention",
     "ConvEmbed",
     "FullAttention",
     "Geometry",
     "GridGeometry",
     "LongShortAttention",
+    "SliceGeometry",
     "Stage",
     "WindowGeometry",
 ]

@@ -1,9 +1,11 @@
 """Patch embedding: from an image, or from the grid of the stage before, to a grid."""
 
 import torch
+from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
 from vit_ls.grid import pad_to_multiple
+from vit_ls.ops import resize_positions
 
 
 class ConvEmbed(nn.Module):
@@ -18,6 +20,8 @@ class ConvEmbed(nn.Module):
         stride: Of the convolution.
         padding: Of the convolution, on each side.
         norm_eps: Of the layer norm; None for no norm.
+        pos_grid: Grid (H, W) in tokens that a learned position embedding is made for, which is
+            added to the tokens, resized bicubically on another grid; None for none.
         device: Of the parameters.
         dtype: Of the parameters.
     """
@@ -31,6 +35,7 @@ class ConvEmbed(nn.Module):
         stride: int,
         padding: int = 0,
         norm_eps: float | None = 1e-6,
+        pos_grid: tuple[int, int] | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -42,8 +47,21 @@ class ConvEmbed(nn.Module):
             if norm_eps is None
             else nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
         )
+        self.pos_embed: nn.Parameter | None = None
+        if pos_grid is not None:
+            positions = torch.empty(*pos_grid, dim, device=device, dtype=dtype)
+            self.pos_embed = nn.Parameter(positions)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the position embedding anew."""
+        if self.pos_embed is not None:
+            trunc_normal_(self.pos_embed, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C]."""
         x = self.proj(pad_to_multiple(x, self.stride).permute(0, 3, 1, 2))
-        return self.norm(x.permute(0, 2, 3, 1))
+        x = self.norm(x.permute(0, 2, 3, 1))
+        if self.pos_embed is not None:
+            x = x + resize_positions(self.pos_embed, x.shape[1], x.shape[2])
+        return x

@@ -16,6 +16,10 @@ class Geometry(NamedTuple):
     """Which keys of each window lie inside the grid, bool [Nh,Nw,a+2sa,b+2sb]."""
     position_index: Tensor | None = None
     """Row of the position table for each query and key, long [T,K]; [N,N] of a whole grid."""
+    local_pos: Tensor | None = None
+    """P_l, of the tokens of an extended slice, [a+2sa,b+2sb,C]."""
+    slice_pos: Tensor | None = None
+    """P_g, of the slices of this grid, [Nh,Nw,C]."""
 
 
 @register_notrace_module

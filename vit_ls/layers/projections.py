@@ -29,6 +29,11 @@ class LinearQKV(nn.Linear):
         q, k, v = F.linear(g, self.weight, self.bias).chunk(3, dim=-1)
         return q, k, v
 
+    def positions(self, p: Tensor) -> tuple[Tensor, Tensor]:
+        """P W_q and P W_k, [...,C] -> two times [...,C], to be added to X W_q and X W_k."""
+        q, k = F.linear(p, self.weight[: 2 * p.shape[-1]]).chunk(2, dim=-1)
+        return q, k
+
 
 class ConvProjection(nn.Module):
     """Depthwise 3x3 convolution, batch norm, 1x1 convolution (CvT, arXiv:2103.15808, Eq. 2)."""

@@ -22,6 +22,9 @@ _NO_WEIGHT_DECAY = (
     "position_bias.table",
     "position_bias.global_local",
     "position_bias.global_global",
+    "geometry.local_pos",
+    "geometry.slice_pos",
+    "embed.pos_embed",
 )
 
 

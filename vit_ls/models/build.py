@@ -6,14 +6,16 @@ from torch import nn
 from vit_ls.grid import num_windows
 from vit_ls.layers import (
     Block,
+    CompositeSliceAttention,
     ConvEmbed,
     FullAttention,
     GridGeometry,
     LongShortAttention,
+    SliceGeometry,
     Stage,
     WindowGeometry,
 )
-from vit_ls.models.specs import BackboneSpec, Full, LongShort, StageSpec
+from vit_ls.models.specs import BackboneSpec, CompositeSlice, Full, LongShort, StageSpec
 
 
 def build_stage(
@@ -45,6 +47,7 @@ def build_stage(
             stride=spec.embed.stride,
             padding=spec.embed.padding,
             norm_eps=backbone.norm_eps if spec.embed.norm else None,
+            pos_grid=grid if spec.embed.position else None,
             device=device,
             dtype=dtype,
         )
@@ -62,7 +65,7 @@ def build_stage(
     ]
     return Stage(
         embed,
-        None if spec.embed is None else _geometry(spec),
+        None if spec.embed is None else _geometry(spec, grid, device, dtype),
         blocks,
         dim=spec.dim,
         num_global=spec.num_global,
@@ -77,11 +80,28 @@ def grid_after(grid: tuple[int, int], spec: StageSpec) -> tuple[int, int]:
     return num_windows(grid[0], stride), num_windows(grid[1], stride)
 
 
-def _geometry(spec: StageSpec) -> nn.Module:
-    attention = spec.attention
-    if isinstance(attention, LongShort):
-        return WindowGeometry(attention.window, attention.position_table)
-    return GridGeometry(attention.position_table)
+def _geometry(
+    spec: StageSpec,
+    grid: tuple[int, int],
+    device: torch.device | None,
+    dtype: torch.dtype | None,
+) -> nn.Module:
+    match spec.attention:
+        case LongShort() as attention:
+            return WindowGeometry(attention.window, attention.position_table)
+        case CompositeSlice() as attention:
+            return SliceGeometry(
+                spec.dim,
+                grid,
+                slice_size=attention.slice_size,
+                alpha=attention.alpha,
+                pos_embed=attention.pos_embed,
+                local_mixer=attention.local_mixer,
+                device=device,
+                dtype=dtype,
+            )
+        case Full(position_table):
+            return GridGeometry(position_table)
 
 
 def _attention(
@@ -101,6 +121,21 @@ def _attention(
                 dual_ln=dual_ln,
                 position_table=position_table,
                 conv_projection=conv_projection,
+                device=device,
+                dtype=dtype,
+            )
+        case CompositeSlice() as attention:
+            return CompositeSliceAttention(
+                spec.dim,
+                spec.num_heads,
+                slice_size=attention.slice_size,
+                composition=attention.composition,
+                aggregation=attention.aggregation,
+                local_mixer=attention.local_mixer,
+                mixer_hidden=attention.mixer_hidden,
+                pos_embed=attention.pos_embed,
+                alpha=attention.alpha,
+                shared_qkv=attention.shared_qkv,
                 device=device,
                 dtype=dtype,
             )

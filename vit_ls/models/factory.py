@@ -44,12 +44,13 @@ def create(variant: str, spec: BackboneSpec, pretrained: bool, **kwargs: Any) ->
         **kwargs: Of `StagedTransformer` and of timm's `build_model_with_cfg`; any other is a
         TypeError.
     """
+    features = spec.feature_stages or tuple(range(len(spec.stages)))
     model: StagedTransformer = build_model_with_cfg(
         StagedTransformer,
         variant,
         pretrained,
         pretrained_filter_fn=checkpoint_filter_fn,
-        feature_cfg={"out_indices": tuple(range(len(spec.stages))), "feature_cls": "getter"},
+        feature_cfg={"out_indices": features, "feature_cls": "getter"},
         spec=spec,
         **kwargs,
     )

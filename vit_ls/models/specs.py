@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,26 @@ class Full:
     position_table: bool = False
 
 
-Attention = LongShort | Full
+@dataclass(frozen=True)
+class CompositeSlice:
+    """Composite slice attention: `vit_ls.layers.CompositeSliceAttention`, where each is explained.
+
+    The values of the options are checked there and in `vit_ls.layers.SliceGeometry`.
+    """
+
+    slice_size: int | Sequence[int]
+    """Side of a square slice, or (a, b), in tokens."""
+    composition: str = "local_global"
+    aggregation: str = "mean"
+    local_mixer: str = "attention"
+    mixer_hidden: int = 16
+    pos_embed: str = "ms_vipe"
+    """"absolute" goes with an `Embed.position` at the bottom."""
+    alpha: float = 1.0
+    shared_qkv: bool = True
+
+
+Attention = LongShort | Full | CompositeSlice
 
 
 @dataclass(frozen=True)
@@ -35,6 +54,8 @@ class Embed:
     stride: int
     padding: int = 0
     norm: bool = True
+    position: bool = False
+    """A learned absolute position embedding, added to the tokens."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +86,8 @@ class BackboneSpec:
     norm_eps: float = 1e-6
     """Of every layer norm but DualLN's."""
     mlp_ratio: float = 4.0
+    feature_stages: tuple[int, ...] | None = None
+    """Stages whose maps timm's `features_only` gives where it is not told which; None for all."""
 
 
 def change_long_short(
@@ -100,6 +123,25 @@ def change_long_short(
             dual_ln=old.dual_ln if dual_ln is None else dual_ln,
         )
         stages[i] = replace(stages[i], attention=attention)
+    return replace(spec, stages=tuple(stages))
+
+
+def change_composite_slice(spec: BackboneSpec, **options: Any) -> BackboneSpec:
+    """The spec with other composite slice attentions: the paper's ablations, and other sizes.
+
+    Args:
+        spec: To change.
+        **options: Fields of `CompositeSlice`, for all of its stages alike.
+    """
+    stages = [
+        replace(stage, attention=replace(stage.attention, **options))
+        if isinstance(stage.attention, CompositeSlice)
+        else stage
+        for stage in spec.stages
+    ]
+    if "pos_embed" in options and stages[0].embed is not None:
+        embed = replace(stages[0].embed, position=options["pos_embed"] == "absolute")
+        stages[0] = replace(stages[0], embed=embed)
     return replace(spec, stages=tuple(stages))
 
 

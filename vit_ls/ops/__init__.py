@@ -1,5 +1,12 @@
 """Pure tensor functions: no parameters, no state. Tensors come first, the rest by keyword."""
 
+from vit_ls.ops.composite_slice import (
+    attend_slices,
+    resize_positions,
+    slice_attention,
+    slice_embedding,
+    slice_halo,
+)
 from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
 from vit_ls.ops.relative_position import (
     grid_bias,
@@ -14,13 +21,18 @@ from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, s
 
 __all__ = [
     "attend",
+    "attend_slices",
     "dynamic_projection",
     "global_attention",
     "grid_bias",
     "long_short_attention",
     "merge_heads",
     "resize_grid_table",
+    "resize_positions",
     "resize_window_table",
+    "slice_attention",
+    "slice_embedding",
+    "slice_halo",
     "softmax_float32",
     "split_heads",
     "window_bias",

@@ -1,0 +1,176 @@
+"""The steps of composite slice attention on a grid (Lee et al., ICLR 2023, section 4).
+
+https://openreview.net/forum?id=nWTzIsgrYNN treats sequences; the form on a grid is ours. A slice is
+a window of L = a * b tokens; slices of (1, b), where b divides the width, are the paper's slices of
+the flattened grid. One step is one function, since the layer projects between the local and the
+global attention, by the same weights. The causal form (Eq. 12) has no meaning on a grid.
+"""
+
+import torch
+import torch.nn.functional as F
+from timm.layers import register_notrace_function
+from torch import Tensor
+
+from vit_ls.grid import merge, partition
+from vit_ls.ops.impl import choose, tiled
+from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
+
+
+def slice_halo(slice_size: tuple[int, int], alpha: float) -> tuple[int, int]:
+    """How far the keys of an extended slice reach beyond it, in tokens, on each axis (Eq. 11).
+
+    Raises:
+        ValueError: a slice without tokens, or alpha outside [1, 3].
+    """
+    a, b = slice_size
+    if a < 1 or b < 1:
+        raise ValueError(f"slice_size must be positive, got {slice_size}.")
+    if not 1 <= alpha <= 3:
+        raise ValueError(f"alpha must lie in [1, 3], got {alpha}.")
+    return round((alpha - 1) * a / 2), round((alpha - 1) * b / 2)
+
+
+@register_notrace_function
+def slice_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    pos_q: Tensor | None = None,
+    pos_k: Tensor | None = None,
+    mask: Tensor | None = None,
+    impl: str = "auto",
+    *,
+    num_heads: int,
+    slice_size: tuple[int, int],
+    halo: tuple[int, int],
+) -> Tensor:
+    """Y_l: attention inside each slice, or inside its extension (Eq. 14, and Eq. 11).
+
+    Differs from the paper: keys outside the grid get no attention instead of being zeros.
+
+    Args:
+        q: S W_q, the queries [B,H,W,C].
+        k: S W_k [B,H,W,C].
+        v: S W_v [B,H,W,C].
+        pos_q: P_l W_q [a+2sa,b+2sb,C], of which queries take the middle, or None.
+        pos_k: P_l W_k [a+2sa,b+2sb,C], or None.
+        mask: `vit_ls.grid.halo_mask` of this grid if it has been made already.
+        impl: "auto", or a name in `vit_ls.ops.impl.IMPLEMENTATIONS`.
+        num_heads: h.
+        slice_size: (a, b) in tokens.
+        halo: (sa, sb) of `slice_halo`.
+
+    Returns:
+        [B,H,W,C]
+
+    Raises:
+        ValueError: an unknown impl.
+    """
+    if pos_q is not None:
+        pos_q = pos_q[halo[0] : halo[0] + slice_size[0], halo[1] : halo[1] + slice_size[1]]
+    if not torch.jit.is_scripting():
+        return choose(impl)(
+            q,
+            k,
+            v,
+            query_pos=pos_q,
+            key_pos=pos_k,
+            mask=mask,
+            num_heads=num_heads,
+            window=slice_size,
+            halo=halo,
+        )
+    return tiled.window_attention(
+        q,
+        k,
+        v,
+        query_pos=pos_q,
+        key_pos=pos_k,
+        mask=mask,
+        num_heads=num_heads,
+        window=slice_size,
+        halo=halo,
+    )
+
+
+@register_notrace_function
+def slice_embedding(
+    y: Tensor,
+    mask: Tensor,
+    weight: Tensor | None = None,
+    *,
+    slice_size: tuple[int, int],
+    halo: tuple[int, int],
+    aggregation: str,
+) -> Tensor:
+    """S_bar: one token for each slice, out of those of its tokens that lie inside the grid.
+
+    Args:
+        y: [B,H,W,C].
+        mask: `vit_ls.grid.halo_mask` of this grid.
+        weight: [1,L] of the aggregation "linear".
+        slice_size: (a, b) in tokens.
+        halo: (sa, sb), of the mask.
+        aggregation: "mean", "max", or "linear": the sum with `weight`.
+
+    Returns:
+        [B,Nh,Nw,C]
+    """
+    a, b = slice_size
+    outside = ~mask[:, :, halo[0] : halo[0] + a, halo[1] : halo[1] + b].unsqueeze(-1)
+    tokens = partition(y, slice_size)
+    if aggregation == "max":
+        return tokens.masked_fill(outside, -torch.inf).amax((3, 4))
+    tokens = tokens.masked_fill(outside, 0.0)
+    if weight is not None:
+        return (tokens * weight.view(a, b, 1)).sum((3, 4))
+    # the mean over the slice, its padding included, and then over what is no padding: a sum could
+    # overflow in half precision
+    return tokens.mean((3, 4)) * (a * b / (~outside).sum((2, 3)).to(y.dtype))
+
+
+@register_notrace_function
+def attend_slices(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    num_heads: int,
+    slice_size: tuple[int, int],
+    height: int,
+    width: int,
+) -> Tensor:
+    """Y_g: attention among the slices (Eq. 15), given to each token of a slice (Eq. 10).
+
+    Args:
+        q: (S_bar + P_g) W_q, the queries [B,Nh,Nw,C].
+        k: (S_bar + P_g) W_k [B,Nh,Nw,C].
+        v: S_bar W_v [B,Nh,Nw,C].
+        num_heads: h.
+        slice_size: (a, b) in tokens.
+        height: H.
+        width: W.
+
+    Returns:
+        [B,H,W,C]
+    """
+    slices = q.shape[1:3]
+    q, k, v = (
+        split_heads(q.flatten(1, 2), num_heads),
+        split_heads(k.flatten(1, 2), num_heads),
+        split_heads(v.flatten(1, 2), num_heads),
+    )
+    # [B,h,N,d] -> [B,Nh,Nw,1,1,C] -> [B,Nh,Nw,a,b,C] -> [B,H,W,C]
+    y = merge_heads(attend(q, k, v)).unflatten(1, (slices[0], slices[1], 1, 1))
+    return merge(y.expand(-1, -1, -1, slice_size[0], slice_size[1], -1), height, width)
+
+
+@register_notrace_function
+def resize_positions(positions: Tensor, height: int, width: int) -> Tensor:
+    """Resize position embeddings bicubically to another grid: [H0,W0,C] -> [height,width,C].
+
+    On the grid they were made for that changes no bit of them, which spares a branch on the size.
+    """
+    image = positions.permute(2, 0, 1)[None]
+    image = F.interpolate(image, size=[height, width], mode="bicubic", align_corners=False)
+    return image[0].permute(1, 2, 0)
