@@ -39,7 +39,9 @@ def partition(x: Tensor, window: tuple[int, int]) -> Tensor:
 
 def merge(x: Tensor, height: int, width: int) -> Tensor:
     """The inverse of `partition`, padding cut off: [B,Nh,Nw,a,b,...] -> [B,H,W,...]."""
-    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2)[:, :height, :width]
+    x = x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+    # not a slice: whether that is contiguous depends on the size, which an export would bake in
+    return F.pad(x, [0, 0] * (x.ndim - 3) + [0, width - x.shape[2], 0, height - x.shape[1]])
 
 
 def partition_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tensor:
