@@ -13,8 +13,9 @@ def fused(request):
     set_fused_attn(True)
 
 
+@pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("mask", [None, "bool", "float"])
-def test_attend_is_the_equation(fused, mask):
+def test_attend_is_the_equation(mask):
     q, k, v = (torch.randn(2, 3, n, 4, dtype=torch.float64) for n in (5, 7, 7))
     scores = q @ k.transpose(-2, -1) / 2
     if mask == "bool":
