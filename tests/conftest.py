@@ -1,4 +1,4 @@
-"""What every test starts from: one thread per worker, a fixed seed, hypothesis without deadlines."""
+"""What every test starts from: one thread, a fixed seed, hypothesis without deadlines."""
 
 import pytest
 import torch
