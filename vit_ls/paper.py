@@ -10,9 +10,9 @@ class Row:
     model: str
     img_size: int
     """Side of the square images, in pixels."""
-    params: float | None
+    params: float
     """In millions."""
-    flops: float | None
+    flops: float
     """In billions, a multiply-add counted once."""
     top1: float | None
     """ImageNet-1K validation, percent."""
