@@ -11,7 +11,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
     """softmax(q k^T / sqrt(d) + mask) v, with the softmax in float32 or wider.
 
     Goes through `scaled_dot_product_attention`, or through explicit products where timm's fused
-    attention is off (`timm.layers.set_fused_attn(False)`), which is how FLOPs are counted.
+    attention is off (`timm.layers.set_fused_attn(False)`), which is how FLOPs are counted, and in
+    an export to ONNX.
 
     Args:
         q: Queries [B,h,T,d].
@@ -27,7 +28,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
     if not torch.jit.is_scripting():  # noqa: SIM102  TorchScript must not see the inner one
-        if not use_fused_attn():
+        # ONNX: the fused kernel's output has another layout in the exporter's trace than in its result
+        if not use_fused_attn() or torch.onnx.is_in_onnx_export():
             return _explicit(q, k, v, mask)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
