@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from vit_ls.ops import resize_positions
+
 _logger = logging.getLogger(__name__)
 
 _SHOWN = 5
@@ -23,14 +25,24 @@ _RELEASED_NAMES = (
     (r"\.dual_ln_dp\.", ".norm_projected."),
 )
 
+_PLAIN_NAMES = (
+    (r"^patch_embed\.", "stages.0.embed."),
+    (r"^blocks\.(\d+)\.", r"stages.\1.blocks.0."),
+    (r"^head\.", "head.fc."),
+)
+_PLAIN_ONLY = ("cls_token", "pos_embed")
+_NOT_PLAIN = re.compile(r"\.geometry\.|\.pos_embed$|\.attn\.(slice_qkv|mixer|aggregate)\.")
+
+_POSITION_GRIDS = ("geometry.local_pos", "geometry.slice_pos", "embed.pos_embed")
+
 
 def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dict[str, Tensor]:
     """A state dict of any accepted kind -> one that fits the model, as timm calls it on loading.
 
-    Accepted are the model's own keys, returned as they are, and the ViL-LS files released with
-    arXiv:2107.02192, with their wrapper, `module.` prefix and index buffers. Position tables of
-    another size are resized. A dynamic projection of another rank cannot be carried over: the
-    model's own stays, and a warning names it.
+    Accepted are the model's own keys, returned as they are; the ViL-LS files released with
+    arXiv:2107.02192, with their wrapper, `module.` prefix and index buffers; and, for `cst_vit_*`,
+    timm's plain ViT and DeiT. Position tables of another size are resized. A dynamic projection of
+    another rank cannot be carried over: the model's own stays, and a warning names it.
 
     Args:
         state_dict: As read from a file.
@@ -44,6 +56,8 @@ def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dic
     state_dict = {key.removeprefix("module."): value for key, value in state_dict.items()}
     if any(key.startswith("layer1.") for key in state_dict):
         state_dict = convert_released(state_dict)
+    if "patch_embed.proj.weight" in state_dict:
+        state_dict = convert_plain(state_dict, model)
     _resize_position_tables(state_dict, model)
     _keep_projections_of_another_rank(state_dict, model)
     _check_fits(state_dict, model)
@@ -61,9 +75,7 @@ def convert_released(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if key.endswith("relative_position_index"):
             continue
         new = re.sub(r"^layer(\d)\.(\d+)\.(norm\.)?", _released_place, key)
-        for pattern, name in _RELEASED_NAMES:
-            new = re.sub(pattern, name, new)
-        converted[new] = value
+        converted[_renamed(new, _RELEASED_NAMES)] = value
     return converted
 
 
@@ -75,7 +87,35 @@ def _released_place(match: re.Match[str]) -> str:
     return f"stages.{stage}.blocks.{(entry - 1) // 2}." + (half if norm else "")
 
 
+def convert_plain(state_dict: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Keys of timm's plain ViT and DeiT -> those of a `cst_vit_*` model.
+
+    The class token and the position embedding are left out, and what a plain ViT has no weights for
+    (P_l, P_g, the parameters of the ablations) stays as the model has it; a warning names both.
+    """
+    converted = {
+        _renamed(k, _PLAIN_NAMES): v for k, v in state_dict.items() if k not in _PLAIN_ONLY
+    }
+    kept = {k: v for k, v in model.state_dict().items() if _NOT_PLAIN.search(k)}
+    _logger.warning(
+        "The checkpoint is of a plain ViT. Left out: %s. Left as initialised: %s.",
+        ", ".join(k for k in _PLAIN_ONLY if k in state_dict),
+        ", ".join(kept),
+    )
+    return {**converted, **kept}
+
+
+def _renamed(key: str, names: tuple[tuple[str, str], ...]) -> str:
+    for pattern, name in names:
+        key = re.sub(pattern, name, key)
+    return key
+
+
 def _resize_position_tables(state_dict: dict[str, Tensor], model: nn.Module) -> None:
+    own = model.state_dict()
+    for key, positions in state_dict.items():
+        if key.endswith(_POSITION_GRIDS) and key in own and positions.shape != own[key].shape:
+            state_dict[key] = resize_positions(positions, *own[key].shape[:2])
     for key in [k for k in state_dict if k.endswith("position_bias.table")]:
         bias = dict(model.named_modules()).get(key.removesuffix(".table"))
         if bias is not None and state_dict[key].shape[0] != bias.table.shape[0]:
