@@ -69,17 +69,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("timm").setLevel(logging.WARNING)
     config, _ = _parse_args(argv)
-    ranks = engine.join(config.device, config.dist_timeout)
-    try:
+    # From here on, so that a signal during the start is not lost.
+    with engine.StopRequests() as stop:
+        ranks = engine.join(config.device, config.dist_timeout)
         if not ranks.primary:
             logging.getLogger().setLevel(logging.WARNING)
-        best = build(config, ranks).fit()
-        if ranks.primary:
-            sys.stdout.write(
-                f"best val_top1={best.top1:.3f} epoch={best.epoch} checkpoint={best.checkpoint}\n"
-            )
-    finally:
-        engine.leave()
+        try:
+            best = build(config, ranks).fit(stop)
+            if ranks.primary:
+                result = f"best val_top1={best.top1:.3f} epoch={best.epoch}"
+                sys.stdout.write(f"{result} checkpoint={best.checkpoint}\n")
+        finally:
+            engine.leave()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sized
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class ReadableImages(ImageDataset):
         """The image, transformed, and its label."""
         try:
             file, target = self.reader[index][:2]
-            with Image.open(file) as image:
+            with closing(file), Image.open(file) as image:
                 decoded = image.convert(self.input_img_mode)
         # Pillow raises SyntaxError for a broken PNG, ValueError for a header that makes no sense.
         except (OSError, SyntaxError, ValueError) as error:

@@ -21,6 +21,7 @@ from vit_ls.engine.models import (
 from vit_ls.engine.ranks import Ranks, join, leave
 from vit_ls.engine.recipe import check_recipe, make_optimizer
 from vit_ls.engine.results import summarised
+from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.trainer import Best, Trainer
 from vit_ls.engine.update import autocast
 
@@ -31,6 +32,7 @@ __all__ = [
     "EngineError",
     "Ranks",
     "RunFailedError",
+    "StopRequests",
     "StoppedError",
     "Trainer",
     "autocast",

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -48,7 +49,15 @@ def read_checkpoint(path: Path, *, tensors: bool = True) -> dict[str, Any]:
         CheckpointError: It is not there, damaged, or no training checkpoint.
     """
     try:
+        if tensors and zipfile.is_zipfile(path):
+            # torch does not look at the checksums that it writes.
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()
+            if damaged is not None:
+                raise CheckpointError(f"{path} cannot be read: {damaged} in it is damaged.")
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=not tensors)
+    except CheckpointError:
+        raise
     # A damaged file raises whatever the part of it raises that is read first.
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]

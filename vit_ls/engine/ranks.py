@@ -2,6 +2,8 @@
 
 import datetime
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +11,8 @@ import torch
 import torch.distributed as dist
 from timm.utils import is_distributed_env, world_info_from_env
 from torch import Tensor
+
+from vit_ls.engine.errors import RunFailedError
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,20 @@ class Ranks:
         values = [value]
         dist.broadcast_object_list(values, src=0, group=self.control)
         return values[0]
+
+
+@contextmanager
+def in_contact(ranks: Ranks) -> Iterator[None]:
+    """Say plainly where another process is lost; its own message has the cause."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if not ranks.distributed or not any(mark in text for mark in ("gloo", "NCCL")):
+            raise
+        raise RunFailedError(
+            f"lost contact with another process: {text.splitlines()[0]}"
+        ) from error
 
 
 def join(device: str, timeout: float) -> Ranks:

@@ -95,7 +95,7 @@ class Reporter:
             self._drawable = False
             _logger.warning("curves.png is not drawn: it needs matplotlib, of the extra 'train'.")
             return
-        figure = Figure(figsize=(9, 3.5), layout="constrained")
+        figure = Figure(figsize=(10, 4))
         for axes, suffix in zip(figure.subplots(1, 2), ("loss", "top1"), strict=True):
             for name in dict.fromkeys(name for row in rows for name in row):
                 if name.endswith(suffix):

@@ -16,7 +16,7 @@ from vit_ls.config import TrainConfig
 from vit_ls.engine.errors import RunFailedError, StoppedError
 from vit_ls.engine.evaluate import Batches, evaluate
 from vit_ls.engine.keeper import Keeper
-from vit_ls.engine.ranks import Ranks
+from vit_ls.engine.ranks import Ranks, in_contact
 from vit_ls.engine.recipe import make_optimizer, make_schedule, make_task
 from vit_ls.engine.reporting import Interval, Reporter, Timed
 from vit_ls.engine.state import Progress, RunState
@@ -135,8 +135,8 @@ class Trainer:
             self.at.batch,
         )
 
-    def fit(self) -> Best:
-        """Train to the end.
+    def fit(self, stop: StopRequests) -> Best:
+        """Train to the end, or until a stop is requested.
 
         Raises:
             StoppedError: A signal asked for it; the run has saved where it stands.
@@ -151,7 +151,7 @@ class Trainer:
             else None
         )
         try:
-            with StopRequests() as stop:
+            with in_contact(self.ranks):
                 while self.at.epoch < self.last_epoch:
                     started = time.perf_counter()
                     self._train_epoch(stop, reporter)
@@ -280,6 +280,7 @@ class Trainer:
                     f"{result.unreadable} held-out images cannot be read."
                 )
             row.update({name + key: value for key, value in result.metrics.items()})
+            row["eval_unreadable"] = result.unreadable
             values.append(result.metrics[self.config.eval_metric])
         return min(values) if self.config.eval_metric == "loss" else max(values)
 

@@ -1,0 +1,153 @@
+"""A run that is killed, stopped or robbed of its disk ends as the undisturbed one."""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import runs
+import torch
+
+from vit_ls.engine import STOPPED_STATUS, read_checkpoint
+
+# Everything random is on: dropping, mixing, erasing, an average of the weights, loading processes.
+FLAGS = [
+    *("--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--opt", "adamw"),
+    *("--epochs", "3", "--batch-size", "8", "--recovery-interval", "2", "--drop-path", "0.2"),
+    *("--mixup", "0.3", "--reprob", "0.3", "--model-ema", "--model-ema-decay", "0.9"),
+    *("--checkpoint-hist", "2", "--save-epochs", "1", "--grad-accum-steps", "2"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _data(digit_folder: Path) -> Iterator[None]:
+    FLAGS[:0] = ["--data-dir", str(digit_folder)]
+    yield
+    del FLAGS[:2]
+
+
+def _flags(folder: Path) -> list[str]:
+    return ["--output", str(folder.parent), "--experiment", folder.name, "--resume", "auto", *FLAGS]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    log = folder.with_suffix(".log")
+    assert runs.finish(_flags(folder), log) == 0, log.read_text()
+    return folder
+
+
+def _assert_same(found: Any, wanted: Any, where: str = "") -> None:
+    """Bit-identical, in depth."""
+    assert type(found) is type(wanted), where
+    if isinstance(wanted, torch.Tensor):
+        assert torch.equal(found, wanted), where
+    elif isinstance(wanted, dict):
+        assert found.keys() == wanted.keys(), where
+        for key, value in wanted.items():
+            _assert_same(found[key], value, f"{where}.{key}")
+    elif isinstance(wanted, list | tuple):
+        assert len(found) == len(wanted), where
+        for index, value in enumerate(wanted):
+            _assert_same(found[index], value, f"{where}[{index}]")
+    else:
+        assert found == wanted, where
+
+
+def _assert_same_run(folder: Path, undisturbed: Path) -> None:
+    assert (folder / "summary.csv").read_bytes() == (undisturbed / "summary.csv").read_bytes()
+    names = {path.name for path in undisturbed.glob("*.pth.tar") if "recovery" not in path.name}
+    assert names == {path.name for path in folder.glob("*.pth.tar") if "recovery" not in path.name}
+    for name in names:
+        found, wanted = (read_checkpoint(one / name) for one in (folder, undisturbed))
+        for content in (found, wanted):
+            del content["args"]  # it holds the folder's name
+        _assert_same(found, wanted, name)
+
+
+def _killed_run(folder: Path, kills: int, seed: int, *more: str) -> int:
+    """Kill a run at random moments, `kills` times or until it ends; then let it end.
+
+    Every other kill comes at any time from its start on, the rest soon after it has saved.
+    """
+    dice = random.Random(seed)
+    log = folder.with_suffix(".log")
+    for killed in range(kills):
+        process = runs.start([*_flags(folder), *more], log)
+        if killed % 2:
+            process.join(dice.uniform(0.0, 1.5))
+        else:
+            before = _written(folder)
+            _wait(process, lambda before=before: _written(folder) != before)
+            process.join(dice.uniform(0.0, 0.2))
+        if process.exitcode is not None:
+            assert process.exitcode == 0, log.read_text()
+            return killed
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    assert runs.finish([*_flags(folder), *more], log) == 0, log.read_text()
+    return kills
+
+
+def _wait(process: BaseProcess, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while process.exitcode is None and not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _written(folder: Path) -> set[tuple[str, int]]:
+    """Names and times of the run's checkpoints."""
+    found = set()
+    for path in folder.glob("[!.]*.pth.tar"):
+        with contextlib.suppress(FileNotFoundError):  # it was replaced meanwhile
+            found.add((path.name, path.stat().st_mtime_ns))
+    return found
+
+
+def test_a_run_killed_three_times_ends_bit_identical(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    assert _killed_run(folder, 3, seed=0) == 3
+    assert "continuing from" in folder.with_suffix(".log").read_text()
+    _assert_same_run(folder, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_run_killed_often_with_loading_processes_ends_bit_identical(
+    undisturbed: Path, tmp_path: Path, seed: int
+) -> None:
+    folder = tmp_path / "killed"
+    assert _killed_run(folder, 5, seed, "--workers", str(seed % 3)) >= 4
+    _assert_same_run(folder, undisturbed)
+
+
+def _stop(folder: Path, number: signal.Signals, once: str) -> str:
+    """Send a signal as soon as a file is there; returns the log."""
+    log = folder.with_suffix(".log")
+    process = runs.start(_flags(folder), log)
+    _wait(process, lambda: any(folder.glob(once)))
+    os.kill(process.pid, number)
+    process.join(60)
+    assert process.exitcode == STOPPED_STATUS, log.read_text()
+    return log.read_text()
+
+
+def test_signals_save_and_exit_with_a_status_of_their_own(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "stopped"
+    # The lock appears before the first update: nothing is saved yet when the signal comes.
+    assert "stopped as asked" in _stop(folder, signal.SIGUSR1, ".lock")
+    assert list(folder.glob("recovery-*.pth.tar"))
+    assert "stopped as asked" in _stop(folder, signal.SIGTERM, "last.pth.tar")
+    log = folder.with_suffix(".log")
+    assert runs.finish(_flags(folder), log) == 0, log.read_text()
+    _assert_same_run(folder, undisturbed)
