@@ -28,7 +28,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
     if not torch.jit.is_scripting():  # noqa: SIM102  TorchScript must not see the inner one
-        # ONNX: the fused kernel's output has another layout in the exporter's trace than in its result
+        # for ONNX, since the exporter's passes disagree on the layout of the fused kernel's output
         if not use_fused_attn() or torch.onnx.is_in_onnx_export():
             return _explicit(q, k, v, mask)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
