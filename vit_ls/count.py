@@ -61,7 +61,7 @@ def saved_activations(model: nn.Module, *inputs: Tensor | None) -> int:
         storage = x.untyped_storage()
         if storage.data_ptr() not in own:
             saved[storage.data_ptr()] = storage.nbytes()
-        return x
+        return x.detach()  # x itself could be an output, which would hold the graph that holds it
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
         output = model(*inputs)
