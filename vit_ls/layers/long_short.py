@@ -1,6 +1,7 @@
 """Long-short attention as a layer (arXiv:2107.02192, section 3)."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_ls.layers.geometry import Geometry
@@ -56,14 +57,14 @@ class LongShortAttention(nn.Module):
         self.halo = (window_halo(window), window_halo(window))
         self.impl = "auto"
         self.qkv = ConvQKV(dim, device, dtype) if conv_projection else LinearQKV(dim, device, dtype)
-        self.norm_kv = nn.LayerNorm(dim, device=device, dtype=dtype) if dual_ln else nn.Identity()
+        self.norm_kv = KeyValueNorm(dim, device=device, dtype=dtype) if dual_ln else None
         self.dynamic_projection: nn.Module | None = None
         if rank > 0:
             projection = ConvDynamicProjection if conv_projection else nn.Linear
             self.dynamic_projection = projection(dim, num_heads * rank, device=device, dtype=dtype)
-        self.norm_projected = (
-            nn.LayerNorm(dim, device=device, dtype=dtype) if dual_ln and rank > 0 else nn.Identity()
-        )
+        self.norm_projected: KeyValueNorm | None = None
+        if dual_ln and rank > 0:
+            self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
         self.position_bias: WindowPositionBias | None = None
         if position_table and window > 0:
             self.position_bias = WindowPositionBias(num_heads, window, device, dtype)
@@ -74,22 +75,24 @@ class LongShortAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         q, k, v = self.qkv(x)
-        k, v = self.norm_kv(k), self.norm_kv(v)
+        if self.norm_kv is not None:
+            k, v = self.norm_kv(k, v)
         projected_k: Tensor | None = None
         projected_v: Tensor | None = None
         if self.dynamic_projection is not None:
             logits = self.dynamic_projection(x)
-            projected_k, projected_v = dynamic_projection(logits, k, v, num_heads=self.num_heads)
-            projected_k, projected_v = (
-                self.norm_projected(projected_k),
-                self.norm_projected(projected_v),
-            )
+            k_bar, v_bar = dynamic_projection(logits, k, v, num_heads=self.num_heads)
+            if self.norm_projected is not None:
+                k_bar, v_bar = self.norm_projected(k_bar, v_bar)
+            projected_k, projected_v = k_bar, v_bar
         global_q: Tensor | None = None
         global_k: Tensor | None = None
         global_v: Tensor | None = None
         if g is not None:
-            global_q, global_k, global_v = self.qkv.tokens(g)
-            global_k, global_v = self.norm_kv(global_k), self.norm_kv(global_v)
+            q_g, k_g, v_g = self.qkv.tokens(g)
+            if self.norm_kv is not None:
+                k_g, v_g = self.norm_kv(k_g, v_g)
+            global_q, global_k, global_v = q_g, k_g, v_g
         bias: Tensor | None = None
         if self.position_bias is not None:
             bias = self.position_bias(geometry.position_index)
@@ -112,6 +115,16 @@ class LongShortAttention(nn.Module):
             return self.proj(x), None
         g = global_attention(global_q, global_k, global_v, x, num_heads=self.num_heads)
         return self.proj(x), self.proj(g)
+
+
+class KeyValueNorm(nn.LayerNorm):
+    """One layer norm for keys and values, whose dtype they keep where autocast norms in float32."""
+
+    def forward(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Keys and values [...,C] -> the same shapes."""
+        norm_k = F.layer_norm(k, self.normalized_shape, self.weight, self.bias, self.eps)
+        norm_v = F.layer_norm(v, self.normalized_shape, self.weight, self.bias, self.eps)
+        return norm_k.to(k.dtype), norm_v.to(v.dtype)
 
 
 def check_heads(dim: int, num_heads: int) -> None:
