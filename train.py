@@ -25,8 +25,9 @@ from vit_ls.config import ConfigError, Parser, TrainConfig, dump, read
 
 DIGITS = Path(__file__).parent / "configs" / "digits.yaml"
 
-parser = Parser(TrainConfig, "Train an image classifier; without arguments, on the digits.")
-_logger = logging.getLogger("train")
+parser = Parser(
+    TrainConfig, "train.py", "Train an image classifier; without arguments, on the digits."
+)
 
 
 def _parse_args(argv: Sequence[str] | None = None) -> tuple[TrainConfig, str]:

@@ -21,7 +21,9 @@ import vit_ls  # noqa: F401 - registers the models
 from vit_ls import data, engine
 from vit_ls.config import ConfigError, Parser, ValidateConfig, inherit, read
 
-parser = Parser(ValidateConfig, "Evaluate an image classifier; each image counts once.")
+parser = Parser(
+    ValidateConfig, "validate.py", "Evaluate an image classifier; each image counts once."
+)
 
 
 def _parse_args(argv: Sequence[str] | None = None) -> ValidateConfig:

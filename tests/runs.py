@@ -1,8 +1,10 @@
-"""Starts train.py in processes of its own, forked from one that has imported it already."""
+"""Starts train.py and validate.py in processes forked from one that has imported them."""
 
+import importlib
 import multiprocessing
 import os
 import resource
+import socket
 import sys
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
@@ -12,38 +14,53 @@ from typing import Any
 import torch
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["train", "matplotlib.figure", "sklearn.datasets"])
+_CONTEXT.set_forkserver_preload(["train", "validate", "matplotlib.figure", "sklearn.datasets"])
 
 
 def start(
     argv: Sequence[str],
     log: Path,
     *,
+    script: str = "train",
     env: dict[str, str] | None = None,
     file_limit: int | None = None,
 ) -> BaseProcess:
-    """Start a training.
+    """Start a script.
 
     Args:
-        argv: Flags of train.py.
+        argv: Its flags.
         log: Takes its output.
+        script: Name of its module.
         env: More environment variables.
         file_limit: Largest file that it may write, in bytes, as if the disk were full then.
     """
-    process = _CONTEXT.Process(target=_train, args=(list(argv), str(log), env or {}, file_limit))
+    args = (script, list(argv), str(log), env or {}, file_limit)
+    process = _CONTEXT.Process(target=_run, args=args)
     process.start()
     return process
 
 
 def finish(argv: Sequence[str], log: Path, **kwargs: Any) -> int:
-    """Run a training to its end and return its exit status."""
+    """Run a script to its end and return its exit status."""
     process = start(argv, log, **kwargs)
     process.join(120)
     assert process.exitcode is not None, f"still running:\n{log.read_text()}"
     return process.exitcode
 
 
-def _train(argv: list[str], log: str, env: dict[str, str], file_limit: int | None) -> None:
+def start_two(script: str, argv: Sequence[str], log: Path) -> list[BaseProcess]:
+    """Start a script in two processes that work together; both write to the log."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    return [start(argv, log, script=script, env=shared | rank) for rank in ranks]
+
+
+def _run(
+    script: str, argv: list[str], log: str, env: dict[str, str], file_limit: int | None
+) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -51,12 +68,13 @@ def _train(argv: list[str], log: str, env: dict[str, str], file_limit: int | Non
     if file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     torch.set_num_threads(1)
-
-    import train
     from vit_ls import engine
 
-    sys.argv = ["train.py", *argv]
-    status = engine.command_line("train.py", train.main)
+    module = importlib.import_module(script)
+    try:
+        status = engine.command_line(f"{script}.py", lambda: module.main(argv))
+    except SystemExit as stop:
+        status = int(stop.code or 0)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

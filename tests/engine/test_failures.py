@@ -89,8 +89,18 @@ def test_unreadable_images_are_named_replaced_and_counted(
     hits = float(row["eval_top1"]) * 0.37
     assert hits == pytest.approx(round(hits))  # still over all 37 held-out images
 
-    with pytest.raises(RunFailedError, match="--max-unreadable 0 is exceeded"):
-        train.main([str(images), "--output", str(tmp_path), *FLAGS[:-2], "--max-unreadable", "0"])
+
+@pytest.mark.parametrize(("broken", "limit"), [(1, 0), (3, 2)])
+def test_too_many_unreadable_images_stop_the_run(
+    digit_folder: Path, tmp_path: Path, broken: int, limit: int
+) -> None:
+    images = tmp_path / "images"
+    shutil.copytree(digit_folder, images)
+    for label in range(broken):
+        sorted((images / "train" / str(label)).iterdir())[0].write_bytes(b"")
+    expected = (RunFailedError, ConfigError)
+    with pytest.raises(expected, match=f"--max-unreadable {limit} is exceeded: .*png"):
+        _main(images, tmp_path, "--max-unreadable", str(limit))
 
 
 def test_a_full_disk_keeps_the_last_good_checkpoint(digit_folder: Path, tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 class Parser(argparse.ArgumentParser):
     """Flags made from a schema; a mistake ends the program with one line and status 2."""
 
-    def __init__(self, schema: type[DataConfig], description: str) -> None:
+    def __init__(self, schema: type[DataConfig], prog: str, description: str) -> None:
         super().__init__(
-            description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS
+            prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS
         )
         self.schema = schema
         self.add_argument("data", nargs="?", metavar="DIR", help="same as --data-dir")

@@ -63,7 +63,7 @@ _POSITIVE = Rule(above=0)
 _PAIR = Rule(above=0, lengths=(2,))
 _SCHEDULES = ("cosine", "tanh", "step", "multistep", "poly", "wsd", "rsqrt", "constant", "none")
 _CROPS = ("center", "squash", "border")
-_RESAMPLING = ("random", "nearest", "bilinear", "bicubic", "lanczos")
+_RESAMPLING = ("nearest", "bilinear", "bicubic", "lanczos")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class DataConfig:
     dataset_download: bool = _f(False, "let torch/ and tfds/ datasets download")
     dataset_trust_remote_code: bool = _f(False, "let a Hugging Face dataset run its own code")
     class_map: str = _f("", "file that maps class names to indices")
-    input_img_mode: str | None = _f(None, "colour mode; RGB for 3 channels, L for 1")
+    input_img_mode: str | None = _f(None, "default: L for 1 channel", Rule(choices=("RGB", "L")))
     input_key: str | None = _f(None, "key of the images in wds/ and hfds/ datasets")
     target_key: str | None = _f(None, "key of the labels in wds/ and hfds/ datasets")
     model: str = _f("resnet50", "any model that timm knows")
@@ -214,7 +214,9 @@ class TrainConfig(DataConfig):
     mixup_mode: str = _f("batch", "what shares one ratio", Rule(choices=("batch", "pair", "elem")))
     mixup_off_epoch: int = _f(0, "epoch from which both are off; 0: never", _COUNT)
     smoothing: float = _f(0.1, "label smoothing", _RATE)
-    train_interpolation: str = _f("random", "training resampling", Rule(choices=_RESAMPLING))
+    train_interpolation: str = _f(
+        "random", "training resampling", Rule(choices=("random", *_RESAMPLING))
+    )
     drop: float | None = _f(None, "dropout", _RATE)
     drop_path: float | None = _f(None, "stochastic depth", _RATE)
     drop_block: float | None = _f(None, "drop block", _RATE)

@@ -169,9 +169,16 @@ class TrainBatches:
             skip = start
             if hasattr(self.loader.dataset, "set_epoch"):
                 self.loader.dataset.set_epoch(epoch)
-        for number, batch in enumerate(self.loader):
-            if number >= skip:
-                yield batch
+        try:
+            for number, batch in enumerate(self.loader):
+                if number >= skip:
+                    yield batch
+        except UnreadableImageError as error:
+            # A loading process puts its traceback before the message.
+            message = str(error).strip().splitlines()[-1]
+            raise ConfigError(
+                f"--max-unreadable {self.max_unreadable} is exceeded: {message}"
+            ) from error
 
     def name(self, index: int) -> str:
         """File name of an image, where it has one."""

@@ -9,7 +9,7 @@ from vit_ls.engine.errors import (
     StoppedError,
     command_line,
 )
-from vit_ls.engine.evaluate import evaluate
+from vit_ls.engine.evaluate import Evaluation, evaluate
 from vit_ls.engine.models import (
     check_model_name,
     load_weights,
@@ -30,6 +30,7 @@ __all__ = [
     "Best",
     "CheckpointError",
     "EngineError",
+    "Evaluation",
     "Ranks",
     "RunFailedError",
     "StopRequests",

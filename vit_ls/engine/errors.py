@@ -1,5 +1,6 @@
 """Ways a run ends early, and the exit status of each."""
 
+import os
 import sys
 from collections.abc import Callable
 
@@ -37,7 +38,8 @@ def command_line(name: str, main: Callable[[], None]) -> int:
     traceback, which torchrun shows as the cause when the job ends.
     """
     try:
-        record(main)()
+        # torchrun gives its processes a file for the cause of a failure.
+        (record(main) if "TORCHELASTIC_ERROR_FILE" in os.environ else main)()
     except (ConfigError, EngineError) as error:
         sys.stderr.write(f"{name}: {error}\n")
         return error.status if isinstance(error, EngineError) else 2

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from timm.utils import is_distributed_env, world_info_from_env
 from torch import Tensor
 
+from vit_ls.config import ConfigError
 from vit_ls.engine.errors import RunFailedError
 
 
@@ -103,12 +104,11 @@ def join(device: str, timeout: float) -> Ranks:
     Args:
         device: "auto", or a torch device.
         timeout: Seconds after which waiting for another process is an error.
+
+    Raises:
+        ConfigError: The machine has no such device.
     """
-    kind = device.partition(":")[0]
-    if kind == "auto":
-        kind = device = "cuda" if torch.cuda.is_available() else "cpu"
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"--device must be available, got {device} on a machine without a GPU.")
+    kind, device = _available(device)
     if not is_distributed_env():
         return Ranks(torch.device(device))
     local_rank, rank, world_size = world_info_from_env()
@@ -122,6 +122,19 @@ def join(device: str, timeout: float) -> Ranks:
         dist.init_process_group("nccl" if kind == "cuda" else "gloo", timeout=limit)
     control = dist.new_group(backend="gloo", timeout=limit)
     return Ranks(torch.device(device), rank, local_rank, world_size, control)
+
+
+def _available(device: str) -> tuple[str, str]:
+    """Kind and name of a device, if the machine has it."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    found = accelerator.type if accelerator is not None else "cpu"
+    if device == "auto":
+        return found, found
+    kind, _, number = device.partition(":")
+    count = torch.accelerator.device_count() if kind != "cpu" else 1
+    if kind not in ("cpu", found) or (number and not (number.isdecimal() and int(number) < count)):
+        raise ConfigError(f"--device must be auto, cpu or {found} here, got {device!r}.")
+    return kind, device
 
 
 def leave() -> None:
