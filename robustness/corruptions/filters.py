@@ -1,0 +1,195 @@
+"""Image operations that several corruptions share, on arrays [H, W] or [H, W, 3].
+
+Borders are named as scipy names them: "nearest" repeats the edge pixel, "mirror" reflects about its
+centre, "reflect" about its outer side.
+"""
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from scipy import fft, ndimage
+
+Array = NDArray[Any]
+
+REFERENCE_SIDE = 224
+"""Length of the shorter side for which the benchmark's authors gave their numbers."""
+
+
+def relative_scale(image: Array) -> float:
+    """How many pixels of `image` one pixel of a 224-pixel image stands for."""
+    return min(image.shape[:2]) / REFERENCE_SIDE
+
+
+def reference_shape(image: Array) -> tuple[int, int]:
+    """Height and width of `image` scaled to a shorter side of 224."""
+    scale = relative_scale(image)
+    return round(image.shape[0] / scale), round(image.shape[1] / scale)
+
+
+def fit_overlay(overlay: Array, image: Array) -> Array:
+    """Resize an overlay drawn at the reference size to `image`; at 224 it comes back unchanged.
+
+    Drawing at one size keeps flakes, drops and crystals the same share of the picture.
+    """
+    height, width = image.shape[:2]
+    if overlay.shape[:2] == (height, width):
+        return overlay
+    planes = overlay[..., None] if overlay.ndim == 2 else overlay
+    resized = [
+        np.asarray(
+            Image.fromarray(planes[..., c].astype(np.float32)).resize(
+                (width, height), Image.Resampling.BILINEAR
+            )
+        )
+        for c in range(planes.shape[2])
+    ]
+    return resized[0] if overlay.ndim == 2 else np.stack(resized, axis=-1)
+
+
+def gaussian(image: Array, sigma: float) -> Array:
+    """Gaussian blur over height and width, edge repeated, cut at four sigmas."""
+    sigmas = (sigma, sigma) + (0,) * (image.ndim - 2)
+    blurred: Array = ndimage.gaussian_filter(image, sigmas, mode="nearest", truncate=4.0)
+    return blurred
+
+
+def gaussian_reflect(field: Array, sigma: float, *, truncate: float = 3.0) -> Array:
+    """Gaussian blur of a plane with "reflect" borders, at a cost that does not grow with sigma.
+
+    The cosine transform turns convolution under this border into a product, also for a kernel that
+    is wider than the plane.
+    """
+    rows, columns = (_gain(length, sigma, truncate) for length in field.shape)
+    blurred: Array = fft.idctn(fft.dctn(field) * rows[:, None] * columns[None, :])
+    return blurred
+
+
+@lru_cache(maxsize=16)
+def _gain(length: int, sigma: float, truncate: float) -> Array:
+    """Factor of each cosine of a line of `length` under the Gaussian."""
+    offsets = np.arange(1, int(truncate * sigma + 0.5) + 1)
+    taps = np.exp(-0.5 * (offsets / sigma) ** 2)
+    waves = np.cos(np.pi / length * np.outer(np.arange(length), offsets))
+    gain: Array = (1 + 2 * waves @ taps) / (1 + 2 * taps.sum())
+    return gain
+
+
+def correlate_mirror(image: Array, kernel: Array) -> Array:
+    """2-D correlation of each channel with an odd kernel, "mirror" borders, by FFT."""
+    ry, rx = kernel.shape[0] // 2, kernel.shape[1] // 2
+    padded = np.pad(image, ((ry, ry), (rx, rx), (0, 0)), mode="reflect")
+    shape = [fft.next_fast_len(n, real=True) for n in padded.shape[:2]]
+    spectrum = fft.rfft2(padded, shape, axes=(0, 1))
+    response = fft.rfft2(kernel[::-1, ::-1], shape, axes=(0, 1))
+    full = fft.irfft2(spectrum * response[..., None], shape, axes=(0, 1))
+    height, width = image.shape[:2]
+    result: Array = full[2 * ry : 2 * ry + height, 2 * rx : 2 * rx + width]
+    return result
+
+
+def zoom_centre(image: Array, factor: float) -> Array:
+    """Enlarge the centre of `image` by `factor` (linear) so that it covers at least the image."""
+    for axis in (0, 1):
+        length = image.shape[axis]
+        kept = math.ceil(length / factor)
+        first = (length - kept) // 2
+        image = _stretch(image.take(range(first, first + kept), axis), factor, axis)
+    return image
+
+
+def _stretch(image: Array, factor: float, axis: int) -> Array:
+    length = image.shape[axis]
+    stretched = round(length * factor)
+    position = np.arange(stretched) * ((length - 1) / max(stretched - 1, 1))
+    low = np.minimum(position.astype(int), max(length - 2, 0))
+    high = np.minimum(low + 1, length - 1)
+    weight = np.expand_dims(position - low, tuple(a for a in range(image.ndim) if a != axis))
+    return image.take(low, axis) * (1 - weight) + image.take(high, axis) * weight
+
+
+def motion_blur(image: Array, *, radius: int, sigma: float, angle: float) -> Array:
+    """One-sided Gaussian streak of 2 radius + 1 pixels towards `angle` (degrees), edge repeated.
+
+    Positions are rounded to whole pixels, as ImageMagick's MotionBlur does.
+    """
+    steps = np.arange(2 * radius + 1)
+    weights = np.exp(-(steps**2) / (2 * sigma**2))
+    weights /= weights.sum()
+    down = np.ceil(steps * math.sin(math.radians(angle)) - 0.5).astype(int)
+    right = np.ceil(steps * math.cos(math.radians(angle)) - 0.5).astype(int)
+    (top, bottom), (left, rest) = (
+        (max(0, -int(d.min())), max(0, int(d.max()))) for d in (down, right)
+    )
+    borders = ((top, bottom), (left, rest)) + ((0, 0),) * (image.ndim - 2)
+    padded = np.pad(image, borders, mode="edge")
+    height, width = image.shape[:2]
+    blurred = np.zeros(image.shape, np.float32)
+    for weight, dy, dx in zip(weights.astype(np.float32), down + top, right + left, strict=True):
+        blurred += weight * padded[dy : dy + height, dx : dx + width]
+    return blurred
+
+
+def plasma(side: int, decay: float, rng: np.random.RandomState) -> Array:
+    """Diamond-square height map of `side` (a power of two) squared, on a torus, in [0, 1].
+
+    Args:
+        side: Length of the map.
+        decay: Factor by which the random part shrinks from one scale to the next.
+        rng: Source of the random part.
+    """
+    heights = np.zeros((side, side), np.float32)
+    step, wibble = side, 100.0
+
+    def jittered(neighbours: Array) -> Array:
+        noise: Array = wibble * rng.uniform(-wibble, wibble, neighbours.shape)
+        return neighbours / 4 + noise
+
+    while step >= 2:
+        half = step // 2
+        corners = heights[::step, ::step]
+        pairs = corners + np.roll(corners, -1, axis=0)
+        heights[half::step, half::step] = jittered(pairs + np.roll(pairs, -1, axis=1))
+        centres = heights[half::step, half::step]
+        vertical = centres + np.roll(centres, 1, axis=0)
+        heights[::step, half::step] = jittered(vertical + corners + np.roll(corners, -1, axis=1))
+        horizontal = centres + np.roll(centres, 1, axis=1)
+        heights[half::step, ::step] = jittered(horizontal + corners + np.roll(corners, -1, axis=0))
+        step, wibble = half, wibble / decay
+    heights -= heights.min()
+    return heights / heights.max()
+
+
+def rgb_to_hsv(rgb: Array) -> Array:
+    """Hue, saturation and value, each in [0, 1], of RGB in [0, 1]."""
+    red, green, blue = np.moveaxis(rgb, -1, 0)
+    value = rgb.max(-1)
+    delta = np.ptp(rgb, axis=-1)
+    safe = np.where(delta > 0, delta, 1)
+    hue = np.select(
+        [delta == 0, value == blue, value == green],
+        [0, 4 + (red - green) / safe, 2 + (blue - red) / safe],
+        (green - blue) / safe,
+    )
+    saturation = delta / np.where(value > 0, value, 1)
+    return np.stack([(hue / 6) % 1, saturation, value], axis=-1)
+
+
+def hsv_to_rgb(hsv: Array) -> Array:
+    """Inverse of `rgb_to_hsv`."""
+    hue, saturation, value = np.moveaxis(hsv, -1, 0)
+    sector = np.floor(hue * 6)
+    fraction = hue * 6 - sector
+    low = value * (1 - saturation)
+    falling = value * (1 - fraction * saturation)
+    rising = value * (1 - (1 - fraction) * saturation)
+    index = sector.astype(int) % 6
+    channels = (
+        (value, falling, low, low, rising, value),
+        (rising, value, value, falling, low, low),
+        (low, low, rising, value, value, falling),
+    )
+    return np.stack([np.choose(index, options) for options in channels], axis=-1)

@@ -1,0 +1,151 @@
+"""Checks data folders without a model: one line for each finding, with the mend."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from PIL import Image
+
+from robustness import trees
+from robustness.benchmarks import BENCHMARKS, Benchmark
+from robustness.images import read_file
+from robustness.results import gather
+from robustness.sources import Source
+from robustness.trees import Listing, Sample
+
+_CLASS_FOLDERS = {"wnid": 1000, "v2": 1000, "a": 200, "r": 200, "corruptions": 1000, "in9": 9}
+_TAILS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
+_CHUNK = 512
+
+OK, BAD, ABSENT = "ok", "bad", "absent"
+Finding = tuple[str, str, str]
+"""Verdict, benchmark and the line."""
+
+
+def examine(root: Path, rows: Sequence[Benchmark], *, workers: int = 0) -> Iterator[Finding]:
+    """Look at every file of the benchmarks under `root`.
+
+    Each header is read, and the end of each file; a file whose end is odd is decoded.
+
+    Args:
+        root: Data root.
+        rows: Benchmarks to look for.
+        workers: Processes that open files; 0 for none beside this one.
+    """
+    pool = ProcessPoolExecutor(workers) if workers else None
+    try:
+        for row in rows:
+            if row.layout == "digits" or row.protocol == "paper":
+                continue
+            folder = trees.find(row, root)
+            if folder is None:
+                yield (
+                    ABSENT,
+                    row.name,
+                    f"looked for {', '.join(row.folders)}; mend: unpack it there",
+                )
+                continue
+            findings = list(_examine(row, folder, pool))
+            yield from ((BAD, row.name, line) for line in findings)
+            if not findings:
+                yield (
+                    OK,
+                    row.name,
+                    f"{row.images} images in each of {len(row.cells)} cells, {folder}",
+                )
+            if row.layout == "v2":
+                yield from _v2_note(row, folder)
+    finally:
+        if pool:
+            pool.shutdown()
+
+
+def _examine(row: Benchmark, folder: Path, pool: ProcessPoolExecutor | None) -> Iterator[str]:
+    source = Source(row, folder)
+    for problem in source.problems():
+        yield f"{problem}; mend: rename {folder}"
+    yield from gather(
+        {cell: list(_examine_cell(row, source.listing(cell), pool)) for cell in source.cells()}
+    )
+
+
+def _examine_cell(
+    row: Benchmark, listing: Listing, pool: ProcessPoolExecutor | None
+) -> Iterator[str]:
+    again = "mend: unpack the archive again"
+    for problem in listing.problems:
+        yield f"{problem}; mend: {'unpack it' if problem == trees.NO_FOLDER else 'move it away'}"
+    found, folders = len(listing.samples), len({s.key.split("/")[0] for s in listing.samples})
+    if listing.samples and folders != _CLASS_FOLDERS[row.layout]:
+        yield f"{folders} class folders with images, not {_CLASS_FOLDERS[row.layout]}; {again}"
+    if found != row.images and not (found == 0 and listing.problems):
+        yield f"{found} images, not {row.images}; {again}"
+    sizes: Counter[tuple[int, int]] = Counter()
+    broken = []
+    look = pool.map(inspect_file, listing.samples, chunksize=_CHUNK) if pool else map(
+        inspect_file, listing.samples
+    )  # fmt: skip
+    for sample, size in zip(listing.samples, look, strict=True):
+        if size is None:
+            broken.append(sample.key)
+        else:
+            sizes[size] += 1
+    if broken:
+        yield f"{len(broken)} unreadable files ({', '.join(broken[:3])}); mend: copy them again"
+    side = row.image_size
+    wrong = {size: count for size, count in sizes.items() if side and size != (side, side)}
+    if wrong:
+        (width, height), _ = max(wrong.items(), key=lambda item: item[1])
+        yield (
+            f"{sum(wrong.values())} images are not {side}x{side} but e.g. {width}x{height}: "
+            f"the tree was resized; {again}"
+        )
+
+
+def inspect_file(sample: Sample) -> tuple[int, int] | None:
+    """Width and height, or None where the file cannot be read to its end."""
+    assert sample.path is not None
+    try:
+        with Image.open(sample.path) as image:
+            size, tail = image.size, _TAILS.get(image.format or "")
+        if tail is None or not _ends_with(sample.path, tail):
+            read_file(sample)
+    # Pillow answers a broken header with one of several types.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return None
+    return size
+
+
+def _ends_with(path: Path, tail: bytes) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) < len(tail):
+            return False
+        file.seek(-len(tail), os.SEEK_END)
+        return file.read() == tail
+
+
+def _v2_note(row: Benchmark, folder: Path) -> Iterator[Finding]:
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir())
+    astray = sum(name.isdecimal() and int(name) != place for place, name in enumerate(names))
+    if astray:
+        yield (
+            OK,
+            row.name,
+            (
+                f"read by number; sorted as strings, as ImageFolder does, {astray} of {len(names)} "
+                "classes would be mislabelled; mend elsewhere: take int(folder name) as the class"
+            ),
+        )
+
+
+def healthy(findings: Sequence[Finding]) -> bool:
+    """Whether something was found and nothing is bad."""
+    verdicts = {verdict for verdict, _, _ in findings}
+    return BAD not in verdicts and OK in verdicts
+
+
+def all_rows() -> list[Benchmark]:
+    """The rows that have folders."""
+    return [row for row in BENCHMARKS.values() if row.folders]

@@ -1,0 +1,248 @@
+"""Numbers from integer counts: accuracy with its interval, CE, mCE, relative mCE, gaps."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+from robustness.benchmarks import C_BAR, EXTRA, IN9_VARIANTS, IN_MCE, grid
+from robustness.results import Report, Result
+from robustness.rules import Counts
+
+_Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number in percent, or the reason why it is withheld.
+
+    Attributes:
+        benchmark: Name of the row.
+        name: What it is.
+        value: In percent, None where it is withheld.
+        low: Lower end of the 95 % interval, for accuracies.
+        high: Upper end.
+        right: Count above the line.
+        images: Count below the line.
+        note: What must stand beside it, or why it is withheld.
+        optional: Withheld, it leaves the answer complete: its benchmark was not asked for.
+    """
+
+    benchmark: str
+    name: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    right: int | None = None
+    images: int | None = None
+    note: str = ""
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class AlexNet:
+    """Errors of AlexNet on ImageNet-C, which CE divides by."""
+
+    clean: float
+    mean: dict[str, float]
+
+
+@cache
+def alexnet() -> AlexNet:
+    """The published errors, mean over the five severities."""
+    table = json.loads((Path(__file__).parent / "data" / "alexnet_errors.json").read_text())
+    means = {name: fmean(errors) for name, errors in table["per_severity"].items()}
+    return AlexNet(table["clean"], means | table["mean_extras"])
+
+
+def wilson(right: int, images: int) -> tuple[float, float]:
+    """95 % interval of a proportion (Wilson's score interval), in percent."""
+    share, z2 = right / images, _Z95**2
+    middle = (share + z2 / (2 * images)) / (1 + z2 / images)
+    spread = math.sqrt(share * (1 - share) / images + z2 / (4 * images**2))
+    half = _Z95 * spread / (1 + z2 / images)
+    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)
+
+
+def corruption_error(mean_error: float, reference_error: float) -> float:
+    """CE: ratio of the mean errors over severities, in percent."""
+    return 100 * mean_error / reference_error
+
+
+def relative_corruption_error(
+    mean_error: float, clean_error: float, reference_error: float, reference_clean: float
+) -> float:
+    """Relative CE: ratio of what the corruption adds to the clean error, in percent."""
+    return 100 * (mean_error - clean_error) / (reference_error - reference_clean)
+
+
+def metrics(report: Report) -> list[Metric]:
+    """All numbers of a report, withheld ones included, in the order of the benchmarks."""
+    found: list[Metric] = []
+    for result in report.results:
+        found += _OF_BENCHMARK.get(result.benchmark, _single)(result, report)
+    return found
+
+
+def severity_errors(result: Result, corruption: str) -> list[float | None]:
+    """Error in percent at severities 1 to 5, None where the cell is not whole."""
+    cells = [result.whole(cell) for cell in grid([corruption])]
+    return [None if c is None else 100 * (1 - c["top1"] / c["images"]) for c in cells]
+
+
+def corruptions_of(result: Result) -> list[str]:
+    """The corruptions that a result has cells of, in the order of the cells."""
+    return list(dict.fromkeys(name.split("/")[0] for name in result.cells if "/" in name))
+
+
+def _accuracy(
+    result: Result, cell: str, name: str, right: str = "top1", images: str = "images"
+) -> Metric:
+    counts = result.whole(cell)
+    if counts is None:
+        return Metric(result.benchmark, name, None, note="withheld: " + _why(result, [cell]))
+    return _share(result, name, counts, right, images)
+
+
+def _share(result: Result, name: str, counts: Counts, right: str, images: str) -> Metric:
+    hits, of = counts[right], counts[images]
+    if of == 0:
+        why = "withheld: none of the images counts for it"
+        return Metric(result.benchmark, name, None, note=why, optional=True)
+    low, high = wilson(hits, of)
+    return Metric(result.benchmark, name, 100 * hits / of, low, high, hits, of, result.label)
+
+
+def _single(result: Result, _: Report) -> list[Metric]:
+    return [_accuracy(result, "all", "top-1"), _accuracy(result, "all", "top-5", "top5")]
+
+
+def _val(result: Result, report: Report) -> list[Metric]:
+    numbers = _single(result, report)
+    counts = result.whole("all")
+    if counts is not None and counts["real_named"] < counts["images"]:
+        why = "withheld: files are not all named ILSVRC2012_val_00000001 and so on"
+        numbers.append(Metric(result.benchmark, "ReaL top-1", None, note=why))
+    else:
+        numbers.append(_accuracy(result, "all", "ReaL top-1", "real_top1", "real_images"))
+    for letter in "ar":
+        name = f"top-1 on the 200 classes of ImageNet-{letter.upper()}"
+        prefix = f"{letter}200_"
+        numbers.append(_accuracy(result, "all", name, prefix + "top1", prefix + "images"))
+    return numbers
+
+
+def _masked(result: Result, _: Report) -> list[Metric]:
+    return [
+        _accuracy(result, "all", "top-1"),
+        _accuracy(result, "all", "top-5", "top5"),
+        _accuracy(result, "all", "top-1 without the mask", "top1_unmasked"),
+    ]
+
+
+def _in9(result: Result, _: Report) -> list[Metric]:
+    numbers = [_accuracy(result, variant, f"top-1 {variant}") for variant in IN9_VARIANTS]
+    value = {m.name: m.value for m in numbers}
+    same, rand = value["top-1 mixed_same"], value["top-1 mixed_rand"]
+    if same is None or rand is None:
+        why = "withheld: " + _why(result, ["mixed_same", "mixed_rand"])
+        return [*numbers, Metric(result.benchmark, "BG-gap", None, note=why)]
+    return [*numbers, Metric(result.benchmark, "BG-gap", same - rand, note=result.label)]
+
+
+def _c(result: Result, report: Report) -> list[Metric]:
+    errors = dict(_mean_errors(result))
+    reference = alexnet()
+    numbers = [
+        _over(result, IN_MCE, "mCE", lambda c: corruption_error(errors[c], reference.mean[c])),
+        _relative(result, report, errors),
+        _over(result, IN_MCE, "mean error", lambda c: 100 * errors[c]),
+    ]
+    for name in corruptions_of(result):
+        kind = "CE" if name in IN_MCE else "CE, extra,"
+        numbers.append(
+            _over(
+                result,
+                [name],
+                f"{kind} {name}",
+                lambda c: corruption_error(errors[c], reference.mean[c]),
+            )
+        )
+    return numbers
+
+
+def _relative(result: Result, report: Report, errors: dict[str, float]) -> Metric:
+    clean = report.result("imagenet-val")
+    counts = clean.whole("all") if clean else None
+    if counts is None:
+        why = "withheld: needs the clean error of a whole imagenet-val"
+        return Metric(result.benchmark, "relative mCE", None, note=why, optional=True)
+    reference, clean_error = alexnet(), 1 - counts["top1"] / counts["images"]
+    return _over(
+        result,
+        IN_MCE,
+        "relative mCE",
+        lambda c: relative_corruption_error(
+            errors[c], clean_error, reference.mean[c], reference.clean
+        ),
+    )
+
+
+def _c_bar(result: Result, _: Report) -> list[Metric]:
+    errors = dict(_mean_errors(result))
+    return [_over(result, C_BAR, "mean error", lambda c: 100 * errors[c])] + [
+        _over(result, [name], f"error {name}", lambda c: 100 * errors[c]) for name in C_BAR
+    ]
+
+
+def _digits(result: Result, _: Report) -> list[Metric]:
+    errors = dict(_mean_errors(result))
+    return [
+        _accuracy(result, "all", "top-1 clean"),
+        _over(result, IN_MCE, "mean error", lambda c: 100 * errors[c]),
+    ] + [
+        _over(result, [name], f"error {name}", lambda c: 100 * errors[c])
+        for name in (*IN_MCE, *EXTRA)
+    ]
+
+
+def _mean_errors(result: Result) -> Iterator[tuple[str, float]]:
+    for name in corruptions_of(result):
+        errors = severity_errors(result, name)
+        whole = [e for e in errors if e is not None]
+        if len(whole) == len(errors):
+            yield name, fmean(whole) / 100
+
+
+def _over(
+    result: Result, corruptions: Sequence[str], name: str, of: Callable[[str], float]
+) -> Metric:
+    cells = grid(corruptions)
+    if any(result.whole(cell) is None for cell in cells):
+        return Metric(result.benchmark, name, None, note="withheld: " + _why(result, cells))
+    return Metric(result.benchmark, name, fmean(of(c) for c in corruptions), note=result.label)
+
+
+def _why(result: Result, cells: Sequence[str]) -> str:
+    if result.gaps:
+        return result.gaps[0]
+    broken = [cell for cell in cells if result.whole(cell) is None]
+    if len(cells) == 1 and broken[0] in result.cells:
+        return result.cells[broken[0]].gaps[0]
+    return f"{len(broken)} of {len(cells)} cells are not whole"
+
+
+_OF_BENCHMARK: dict[str, Callable[[Result, Report], list[Metric]]] = {
+    "imagenet-val": _val,
+    "imagenet-a": _masked,
+    "imagenet-r": _masked,
+    "imagenet-9": _in9,
+    "imagenet-c": _c,
+    "imagenet-c-paper": _c,
+    "imagenet-c-generated": _c,
+    "imagenet-c-bar": _c_bar,
+    "digits": _digits,
+}

@@ -1,0 +1,158 @@
+"""Report files: JSON, CSV, Markdown, LaTeX. The same counts give the same bytes."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from robustness.cache import write_atomically
+from robustness.errors import UsageError
+from robustness.metrics import Metric, corruptions_of, metrics, severity_errors
+from robustness.published import published
+from robustness.results import Report, Result
+
+
+def write_report(report: Report, folder: Path, *, latex: bool = False) -> list[Path]:
+    """Write report.json, .csv, .md and, on request, .tex.
+
+    Returns:
+        The files.
+    """
+    contents = {"json": to_json(report), "csv": to_csv(report), "md": to_markdown(report)}
+    if latex:
+        contents["tex"] = to_latex(report)
+    files = []
+    for kind, text in contents.items():
+        files.append(folder / f"report.{kind}")
+        write_atomically(files[-1], text.encode())
+    return files
+
+
+def read_report(path: Path) -> Report:
+    """Read report.json.
+
+    Raises:
+        UsageError: It is not there, or is no report.
+    """
+    try:
+        return Report.from_dict(json.loads(path.read_text()))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is not a report.json of this suite.") from error
+
+
+def to_json(report: Report) -> str:
+    """Counts of every cell, gaps, and the numbers made from them."""
+    numbers = [
+        {
+            "benchmark": m.benchmark,
+            "name": m.name,
+            "value": _rounded(m.value),
+            "low": _rounded(m.low),
+            "high": _rounded(m.high),
+            "right": m.right,
+            "images": m.images,
+            "note": m.note,
+        }
+        for m in metrics(report)
+    ]
+    return json.dumps(report.to_dict() | {"numbers": numbers}, indent=1) + "\n"
+
+
+def to_csv(report: Report) -> str:
+    """One line for each number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ["model", "benchmark", "number", "percent", "low95", "high95", "right", "images", "note"]
+    )
+    for m in metrics(report):
+        values = (_rounded(v) for v in (m.value, m.low, m.high))
+        row = [report.model["name"], m.benchmark, m.name, *values, m.right, m.images, m.note]
+        writer.writerow(row)
+    return text.getvalue()
+
+
+def to_markdown(report: Report) -> str:
+    """Tables for people: every number with its interval and the published one beside it."""
+    model = report.model
+    parts = [
+        f"# Robustness of {model['name']}",
+        f"{model['origin']} weights, sha256 `{model['weights']}`, {model['dtype']}.",
+    ]
+    if report.incomplete:
+        parts.append("**Incomplete: what was asked for is not all there. See Gaps.**")
+    parts.append(markdown_table(_HEAD, [_row(report, m) for m in metrics(report)]))
+    parts += [_severity_table(r) for r in report.results if corruptions_of(r)]
+    parts.append("## How\n\n" + "\n".join(_how(r) for r in report.results))
+    gaps = [f"- {r.benchmark}: {gap}" for r in report.results for gap in r.all_gaps()]
+    short = {r.benchmark for r in report.results if r.all_gaps()}
+    gaps += [
+        f"- {m.benchmark}, {m.name}: {m.note}"
+        for m in metrics(report)
+        if m.value is None and m.benchmark not in short
+    ]
+    gaps += [f"- {name}: {where}" for name, where in report.absent.items()]
+    parts.append("## Gaps\n\n" + ("\n".join(gaps) or "None."))
+    return "\n\n".join(parts) + "\n"
+
+
+_HEAD = ("benchmark", "number", "%", "95 % interval", "images", "published", "note")
+
+
+def _row(report: Report, metric: Metric) -> list[str]:
+    known = published(report.model["name"], metric.benchmark, metric.name)
+    interval = "" if metric.low is None else f"{metric.low:.2f} to {metric.high:.2f}"
+    return [
+        metric.benchmark,
+        metric.name,
+        "-" if metric.value is None else f"{metric.value:.2f}",
+        interval,
+        "" if metric.images is None else f"{metric.right}/{metric.images}",
+        "" if known is None else f"{known.value:g} ({known.source})",
+        metric.note,
+    ]
+
+
+def _how(result: Result) -> str:
+    return f"- {result.benchmark} ({result.folder}; {result.label}): {result.transform}"
+
+
+def _severity_table(result: Result) -> str:
+    rows = []
+    for name in corruptions_of(result):
+        errors = severity_errors(result, name)
+        rows.append([name, *("-" if e is None else f"{e:.2f}" for e in errors)])
+    title = f"## {result.benchmark}: top-1 error by severity ({result.label})"
+    return title + "\n\n" + markdown_table(("corruption", *"12345"), rows)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def to_latex(report: Report) -> str:
+    """The numbers as a booktabs table; a withheld one is a dash."""
+    lines = [r"\begin{tabular}{llrrr}", r"\toprule"]
+    lines += [r"benchmark & number & \% & 95\,\% interval & published \\", r"\midrule"]
+    for m in metrics(report):
+        known = published(report.model["name"], m.benchmark, m.name)
+        cells = [
+            m.benchmark,
+            m.name,
+            "--" if m.value is None else f"{m.value:.2f}",
+            "" if m.low is None else f"{m.low:.2f}--{m.high:.2f}",
+            "" if known is None else f"{known.value:g}",
+        ]
+        lines.append(" & ".join(c.replace("_", r"\_") for c in cells) + r" \\")
+    labels = "; ".join(dict.fromkeys(f"{r.benchmark}: {r.label}" for r in report.results))
+    lines += [r"\bottomrule", r"\end{tabular}", f"% {report.model['name']}; {labels}"]
+    return "\n".join(lines) + "\n"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
