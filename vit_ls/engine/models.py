@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timm.models import is_model, list_models, load_checkpoint, resolve_model_input_args
+from timm.models import (
+    is_model,
+    list_models,
+    load_checkpoint,
+    model_entrypoint,
+    resolve_model_input_args,
+)
 from timm.utils.model import freeze_batch_norm_2d
 from torch import nn
 
@@ -81,6 +87,7 @@ def _model_kwargs(config: DataConfig) -> dict[str, Any]:
             config.model,
             {name: value for name, value in asdict(config).items() if value is not None},
             pretrained_cfg_overlay=overlay or None,
+            **_size(config),
             **config.model_kwargs,
         ),
         "pretrained": config.pretrained or bool(config.pretrained_path),
@@ -143,6 +150,17 @@ def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise CheckpointError(f"{path} cannot be loaded: {reason}") from error
+
+
+def _size(config: DataConfig) -> dict[str, Any]:
+    """The input size, for this package's models: timm hands it only to models of a fixed size.
+
+    Ours take any size, but make their position tables for the one that they are told.
+    """
+    size = config.input_size[1:] if config.input_size else config.img_size
+    known = ":" not in config.model and is_model(config.model)
+    ours = known and model_entrypoint(config.model).__module__.startswith("vit_ls.")
+    return {"img_size": size} if ours and size and "img_size" not in config.model_kwargs else {}
 
 
 def _classes_in(path: Path) -> dict[str, int]:
