@@ -119,24 +119,20 @@ class CompositeSliceAttention(nn.Module):
 
     def attend_locally(self, s: Tensor, geometry: Geometry) -> Tensor:
         """Y_l [B,H,W,C] of the tokens S [B,H,W,C]: Eq. 14, before the output projection."""
-        mask = geometry.mask
-        assert mask is not None
         if self.mixer is not None:
-            return self.mixer(s, mask)
+            return self.mixer(s, geometry.mask)
         q, k, v = self.qkv(s)
         pos_q: Tensor | None = None
         pos_k: Tensor | None = None
         if self.ms_vipe:
-            P_l = geometry.local_pos
-            assert P_l is not None
-            pos_q, pos_k = self.qkv.positions(P_l)
+            pos_q, pos_k = self.qkv.positions(geometry.local_pos)
         return slice_attention(
             q,
             k,
             v,
             pos_q,
             pos_k,
-            mask,
+            geometry.mask,
             self.impl,
             num_heads=self.num_heads,
             slice_size=self.slice_size,
@@ -145,11 +141,9 @@ class CompositeSliceAttention(nn.Module):
 
     def attend_globally(self, y: Tensor, geometry: Geometry) -> Tensor:
         """Y_g [B,H,W,C] of what the slices hold, y [B,H,W,C]: Eq. 15, before the projection."""
-        mask = geometry.mask
-        assert mask is not None
         s_bar = slice_embedding(
             y,
-            mask,
+            geometry.mask,
             None if self.aggregate is None else self.aggregate.weight,
             slice_size=self.slice_size,
             halo=self.halo,
@@ -158,7 +152,6 @@ class CompositeSliceAttention(nn.Module):
         q, k, v = self.qkv(s_bar) if self.slice_qkv is None else self.slice_qkv(s_bar)
         if self.ms_vipe:
             P_g = geometry.slice_pos
-            assert P_g is not None
             pos_q, pos_k = (
                 self.qkv.positions(P_g) if self.slice_qkv is None else self.slice_qkv.positions(P_g)
             )
@@ -204,8 +197,9 @@ class SliceMlp(nn.Module):
         K = (a + 2 * sa) * (b + 2 * sb)
         self.mlp = Mlp(K, hidden, a * b, device=device, dtype=dtype)
 
-    def forward(self, s: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, s: Tensor, mask: Tensor | None) -> Tensor:
         """Grid s [B,H,W,C], `vit_ls.grid.halo_mask` of it -> [B,H,W,C]."""
+        assert mask is not None
         tokens = partition_halo(s, self.slice_size, self.halo)
         tokens = tokens.masked_fill(~mask.unsqueeze(-1), 0.0)
         # [B,Nh,Nw,a+2sa,b+2sb,C] -> [B,Nh,Nw,C,K] -> [B,Nh,Nw,C,L] -> [B,Nh,Nw,a,b,C]

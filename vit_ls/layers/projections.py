@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from timm.layers import StdConv2d
 from torch import Tensor, nn
 
+from vit_ls.ops import project_positions
+
 QKV = tuple[Tensor, Tensor, Tensor]
 
 
@@ -29,10 +31,9 @@ class LinearQKV(nn.Linear):
         q, k, v = F.linear(g, self.weight, self.bias).chunk(3, dim=-1)
         return q, k, v
 
-    def positions(self, p: Tensor) -> tuple[Tensor, Tensor]:
+    def positions(self, p: Tensor | None) -> tuple[Tensor, Tensor]:
         """P W_q and P W_k, [...,C] -> two times [...,C], to be added to X W_q and X W_k."""
-        q, k = F.linear(p, self.weight[: 2 * p.shape[-1]]).chunk(2, dim=-1)
-        return q, k
+        return project_positions(p, self.weight)
 
 
 class ConvProjection(nn.Module):

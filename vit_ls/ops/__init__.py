@@ -2,6 +2,7 @@
 
 from vit_ls.ops.composite_slice import (
     attend_slices,
+    project_positions,
     resize_positions,
     slice_attention,
     slice_embedding,
@@ -27,6 +28,7 @@ __all__ = [
     "grid_bias",
     "long_short_attention",
     "merge_heads",
+    "project_positions",
     "resize_grid_table",
     "resize_positions",
     "resize_window_table",

@@ -94,9 +94,17 @@ def slice_attention(
 
 
 @register_notrace_function
+def project_positions(p: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """P W_q and P W_k: position embeddings [...,C] and weights of q, k, v [3C,C] -> 2 x [...,C]."""
+    assert p is not None
+    q, k = F.linear(p, weight[: 2 * p.shape[-1]]).chunk(2, dim=-1)
+    return q, k
+
+
+@register_notrace_function
 def slice_embedding(
     y: Tensor,
-    mask: Tensor,
+    mask: Tensor | None,
     weight: Tensor | None = None,
     *,
     slice_size: tuple[int, int],
@@ -116,6 +124,7 @@ def slice_embedding(
     Returns:
         [B,Nh,Nw,C]
     """
+    assert mask is not None
     a, b = slice_size
     outside = ~mask[:, :, halo[0] : halo[0] + a, halo[1] : halo[1] + b].unsqueeze(-1)
     tokens = partition(y, slice_size)
