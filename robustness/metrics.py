@@ -11,6 +11,7 @@ from statistics import fmean
 from robustness.benchmarks import C_BAR, EXTRA, IN9_VARIANTS, IN_MCE, grid
 from robustness.results import Report, Result
 from robustness.rules import Counts
+from robustness.trees import NO_FOLDER
 
 _Z95 = 1.959963984540054
 
@@ -230,9 +231,10 @@ def _why(result: Result, cells: Sequence[str]) -> str:
     if result.gaps:
         return result.gaps[0]
     broken = [cell for cell in cells if result.whole(cell) is None]
-    if len(cells) == 1 and broken[0] in result.cells:
-        return result.cells[broken[0]].gaps[0]
-    return f"{len(broken)} of {len(cells)} cells are not whole"
+    reason = result.cells[broken[0]].gaps[0] if broken[0] in result.cells else NO_FOLDER
+    if len(cells) == 1:
+        return reason
+    return f"{len(broken)} of {len(cells)} cells are not whole ({broken[0]}: {reason})"
 
 
 _OF_BENCHMARK: dict[str, Callable[[Result, Report], list[Metric]]] = {

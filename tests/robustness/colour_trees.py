@@ -1,0 +1,75 @@
+"""Trees in the benchmarks' layouts whose images say what the model answers to them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import nn
+
+from robustness import labels
+from robustness.benchmarks import BENCHMARKS
+from robustness.cache import Cache
+from robustness.evaluate import Loop, Team
+from robustness.results import Report
+from robustness.run import Request, run
+from robustness.sources import Places
+from robustness.subject import Subject, weights_digest
+
+
+class ReadsColour(nn.Module):
+    """Answers with the class that the colour of the picture names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_classes = 1000
+        self.unused = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        red, green, _ = (x.mean(dim=(2, 3)) * 255).unbind(1)
+        answer = (red // 8 * 32 + green // 8).long()
+        return nn.functional.one_hot(answer, 1024)[:, :1000].float() + self.unused
+
+
+def paint(path: Path, answer: int, size: int = 224) -> None:
+    """A picture that the model takes for class `answer`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    colour = (answer // 32 * 8 + 4, answer % 32 * 8 + 4, 0)
+    Image.new("RGB", (size, size), colour).save(path, format="PNG")
+
+
+def wnid(index: int) -> str:
+    return list(labels.wnid_to_index())[index]
+
+
+class Bench:
+    """Runs benchmarks of a small tree, with the number of images that makes a cell whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "data"
+        self.root.mkdir()
+        self.cache = Cache(folder / "cache")
+        model = ReadsColour().eval()
+        config = {
+            "input_size": (3, 224, 224),
+            "interpolation": "bicubic",
+            "mean": (0.0, 0.0, 0.0),
+            "std": (1.0, 1.0, 1.0),
+            "crop_pct": 0.875,
+            "crop_mode": "center",
+        }
+        self.subject = Subject(model, "reads_colour", weights_digest(model), "random", config)
+        self.batch_size = 2
+
+    def run(
+        self,
+        images: dict[str, int],
+        *,
+        max_images: int | None = None,
+        generate: bool = False,
+        **changes: object,
+    ) -> Report:
+        rows = [replace(BENCHMARKS[n], images=count, **changes) for n, count in images.items()]
+        request = Request(rows, Places(self.root, generate), True, max_images)
+        loop = Loop(self.subject.model, Team(torch.device("cpu")), self.batch_size)
+        return run(request, self.subject, loop, self.cache)
