@@ -4,7 +4,7 @@ import torch
 from timm.layers import register_notrace_function
 from torch import Tensor
 
-from vit_ls.ops.impl import choose, tiled
+from vit_ls.ops.impl import window_attention
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
 
 
@@ -82,23 +82,7 @@ def long_short_attention(
             "Without a window there must be projected or global keys, "
             "got window=0, rank=0 and no global tokens."
         )
-    if not torch.jit.is_scripting():
-        window_attention = choose(impl)
-        return window_attention(
-            q,
-            k,
-            v,
-            front_k,
-            front_v,
-            bias,
-            None,
-            None,
-            mask,
-            num_heads=num_heads,
-            window=window,
-            halo=halo,
-        )
-    return tiled.window_attention(
+    return window_attention(
         q,
         k,
         v,
@@ -108,6 +92,7 @@ def long_short_attention(
         None,
         None,
         mask,
+        impl,
         num_heads=num_heads,
         window=window,
         halo=halo,
