@@ -7,7 +7,9 @@ import timm
 import torch
 from fvcore.nn import FlopCountAnalysis
 from timm.layers import set_fused_attn
+from timm.models import get_notrace_functions, get_notrace_modules
 from tolerances import TOLERANCE
+from torchvision.models.feature_extraction import create_feature_extractor
 
 from vit_ls.count import count_params
 from vit_ls.layers import CompositeSliceAttention, SliceGeometry
@@ -130,14 +132,25 @@ def test_any_size_runs_and_every_parameter_learns(name, options):
             assert torch.isfinite(p.grad).all(), key
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:The TorchScript type system")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # TorchScript ages
 @pytest.mark.parametrize("options", ABLATIONS, ids=str)
-def test_ablations_script(options):
-    model = timm.create_model("test_cst_vit", **options).eval()
+@torch.no_grad()
+def test_ablations_script_with_and_without_fx_before(options):
+    model = timm.create_model("test_cst_vit", scriptable=True, **options).eval()
+    traced = create_feature_extractor(
+        model,
+        return_nodes=["head.fc"],
+        tracer_kwargs={
+            "leaf_modules": get_notrace_modules(),
+            "autowrap_functions": get_notrace_functions(),
+            "param_shapes_constant": True,
+        },
+    )
     x = torch.randn(2, 3, 37, 50)
-    scripted = torch.jit.script(model)
-    with torch.no_grad():
-        torch.testing.assert_close(scripted(x), model(x), **TOLERANCE[torch.float32])
+    y = model(x)
+    torch.testing.assert_close(torch.jit.script(model)(x), y, **TOLERANCE[torch.float32])
+    y_fx = torch.jit.script(traced)(x)["head.fc"]
+    torch.testing.assert_close(y_fx, y, **TOLERANCE[torch.float32])
 
 
 @pytest.mark.parametrize(
@@ -204,14 +217,29 @@ def test_the_weights_of_a_plain_vit_load_but_for_its_positions_and_class_token(
     assert all(own[key].std() > 0 for key in positions)
 
 
-def test_a_plain_vit_of_another_width_is_one_error():
-    tiny = timm.create_model("deit_tiny_patch16_224")
+def test_what_an_ablation_adds_to_a_plain_vit_stays_as_initialised():
+    deit = timm.create_model("deit_tiny_patch16_224")
     model = timm.create_model("cst_vit_tiny_patch16_224", aggregation="linear", shared_qkv=False)
-    converted = checkpoint_filter_fn(tiny.state_dict(), model)
-    assert set(converted) == set(model.state_dict())
-    small = on_meta(SMALL)
-    with pytest.raises(ValueError, match=r"^The checkpoint must fit .* of another shape \(stages"):
-        checkpoint_filter_fn(tiny.state_dict(), small)
+    own = model.state_dict()
+    converted = checkpoint_filter_fn(deit.state_dict(), model)
+    assert set(converted) == set(own)
+    added = [key for key in own if "slice_qkv" in key or "aggregate" in key]
+    assert len(added) == 12 * 3
+    assert all(torch.equal(converted[key], own[key]) for key in added)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "name", "what"),
+    [
+        ("deit_tiny_patch16_224", SMALL, r"of another shape \(stages"),
+        ("deit_small_patch16_224", "cst_vil_small", r"\d+ missing \(stages"),
+        ("vit_relpos_small_patch16_224", SMALL, r"\d+ unexpected \(stages"),
+    ],
+)
+def test_a_plain_vit_that_does_not_fit_is_one_error(checkpoint, name, what):
+    state_dict = timm.create_model(checkpoint, device="meta").state_dict()
+    with pytest.raises(ValueError, match=rf"^The checkpoint must fit {name}, got .*{what}"):
+        checkpoint_filter_fn(state_dict, on_meta(name))
 
 
 def test_weights_move_to_another_size_with_their_positions_resized():

@@ -9,16 +9,18 @@ import torch
 from timm.layers import Mlp, register_notrace_module, to_2tuple, trunc_normal_
 from torch import Tensor, nn
 
-from vit_ls.grid import halo_mask, merge, num_windows, partition_halo
+from vit_ls.grid import halo_mask, merge, num_windows
 from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.long_short import check_heads
 from vit_ls.layers.projections import LinearQKV
 from vit_ls.ops import (
     attend_slices,
+    project_positions,
     resize_positions,
     slice_attention,
     slice_embedding,
     slice_halo,
+    slice_tokens,
 )
 
 COMPOSITIONS = ("local_global", "parallel", "global_local")
@@ -125,7 +127,7 @@ class CompositeSliceAttention(nn.Module):
         pos_q: Tensor | None = None
         pos_k: Tensor | None = None
         if self.ms_vipe:
-            pos_q, pos_k = self.qkv.positions(geometry.local_pos)
+            pos_q, pos_k = project_positions(geometry.local_pos, self.qkv.weight)
         return slice_attention(
             q,
             k,
@@ -151,10 +153,8 @@ class CompositeSliceAttention(nn.Module):
         )
         q, k, v = self.qkv(s_bar) if self.slice_qkv is None else self.slice_qkv(s_bar)
         if self.ms_vipe:
-            P_g = geometry.slice_pos
-            pos_q, pos_k = (
-                self.qkv.positions(P_g) if self.slice_qkv is None else self.slice_qkv.positions(P_g)
-            )
+            weight = self.qkv.weight if self.slice_qkv is None else self.slice_qkv.weight
+            pos_q, pos_k = project_positions(geometry.slice_pos, weight)
             q, k = q + pos_q, k + pos_k
         return attend_slices(
             q,
@@ -199,12 +199,10 @@ class SliceMlp(nn.Module):
 
     def forward(self, s: Tensor, mask: Tensor | None) -> Tensor:
         """Grid s [B,H,W,C], `vit_ls.grid.halo_mask` of it -> [B,H,W,C]."""
-        assert mask is not None
-        tokens = partition_halo(s, self.slice_size, self.halo)
-        tokens = tokens.masked_fill(~mask.unsqueeze(-1), 0.0)
-        # [B,Nh,Nw,a+2sa,b+2sb,C] -> [B,Nh,Nw,C,K] -> [B,Nh,Nw,C,L] -> [B,Nh,Nw,a,b,C]
-        y = self.mlp(tokens.flatten(3, 4).transpose(3, 4)).transpose(3, 4)
-        return merge(y.unflatten(3, self.slice_size), s.shape[1], s.shape[2])
+        y = self.mlp(slice_tokens(s, mask, slice_size=self.slice_size, halo=self.halo))
+        # [B,Nh,Nw,C,L] -> [B,Nh,Nw,L,C] -> [B,Nh,Nw,a,b,C]
+        y = y.transpose(3, 4).unflatten(3, self.slice_size)
+        return merge(y, s.shape[1], s.shape[2])
 
 
 @register_notrace_module

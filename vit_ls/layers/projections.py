@@ -8,8 +8,6 @@ import torch.nn.functional as F
 from timm.layers import StdConv2d
 from torch import Tensor, nn
 
-from vit_ls.ops import project_positions
-
 QKV = tuple[Tensor, Tensor, Tensor]
 
 
@@ -30,10 +28,6 @@ class LinearQKV(nn.Linear):
         """[B,G,C] -> three times [B,G,C], by the same weights."""
         q, k, v = F.linear(g, self.weight, self.bias).chunk(3, dim=-1)
         return q, k, v
-
-    def positions(self, p: Tensor | None) -> tuple[Tensor, Tensor]:
-        """P W_q and P W_k, [...,C] -> two times [...,C], to be added to X W_q and X W_k."""
-        return project_positions(p, self.weight)
 
 
 class ConvProjection(nn.Module):

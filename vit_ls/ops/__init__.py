@@ -7,6 +7,7 @@ from vit_ls.ops.composite_slice import (
     slice_attention,
     slice_embedding,
     slice_halo,
+    slice_tokens,
 )
 from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
 from vit_ls.ops.relative_position import (
@@ -35,6 +36,7 @@ __all__ = [
     "slice_attention",
     "slice_embedding",
     "slice_halo",
+    "slice_tokens",
     "softmax_float32",
     "split_heads",
     "window_bias",

@@ -1,9 +1,10 @@
 """The steps of composite slice attention on a grid (Lee et al., ICLR 2023, section 4).
 
 https://openreview.net/forum?id=nWTzIsgrYNN treats sequences; the form on a grid is ours. A slice is
-a window of L = a * b tokens; slices of (1, b), where b divides the width, are the paper's slices of
-the flattened grid. One step is one function, since the layer projects between the local and the
-global attention, by the same weights. The causal form (Eq. 12) has no meaning on a grid.
+a window of L = a * b tokens; slices of (1, b), where b divides the width and nothing extends them,
+are the paper's slices of the flattened grid. One step is one function, since the layer projects
+between the local and the global attention, by the same weights. The causal form (Eq. 12) has no
+meaning on a grid.
 """
 
 import torch
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from timm.layers import register_notrace_function
 from torch import Tensor
 
-from vit_ls.grid import merge, partition
+from vit_ls.grid import halo_mask, merge, partition, partition_halo
 from vit_ls.ops.impl import choose, tiled
 from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
 
@@ -94,17 +95,44 @@ def slice_attention(
 
 
 @register_notrace_function
-def project_positions(p: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """P W_q and P W_k: position embeddings [...,C] and weights of q, k, v [3C,C] -> 2 x [...,C]."""
-    assert p is not None
-    q, k = F.linear(p, weight[: 2 * p.shape[-1]]).chunk(2, dim=-1)
+def project_positions(positions: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """P W_q and P W_k, to be added to X W_q and X W_k: (X + P) W = X W + P W.
+
+    Args:
+        positions: P [...,C].
+        weight: Of q, k and v [3C,C].
+
+    Returns:
+        [...,C] each.
+    """
+    assert positions is not None
+    q, k = F.linear(positions, weight[: 2 * positions.shape[-1]]).chunk(2, dim=-1)
     return q, k
+
+
+@register_notrace_function
+def slice_tokens(
+    x: Tensor, mask: Tensor | None = None, *, slice_size: tuple[int, int], halo: tuple[int, int]
+) -> Tensor:
+    """The tokens of each extended slice, zeros outside the grid: [B,H,W,C] -> [B,Nh,Nw,C,K].
+
+    Args:
+        x: [B,H,W,C].
+        mask: As of `slice_attention`.
+        slice_size: (a, b) in tokens.
+        halo: (sa, sb) of `slice_halo`.
+    """
+    if mask is None:
+        mask = halo_mask(x.shape[1], x.shape[2], slice_size, halo, x.device)
+    tokens = partition_halo(x, slice_size, halo).masked_fill(~mask.unsqueeze(-1), 0.0)
+    # [B,Nh,Nw,a+2sa,b+2sb,C] -> [B,Nh,Nw,K,C] -> [B,Nh,Nw,C,K]
+    return tokens.flatten(3, 4).transpose(3, 4)
 
 
 @register_notrace_function
 def slice_embedding(
     y: Tensor,
-    mask: Tensor | None,
+    mask: Tensor | None = None,
     weight: Tensor | None = None,
     *,
     slice_size: tuple[int, int],
@@ -115,16 +143,17 @@ def slice_embedding(
 
     Args:
         y: [B,H,W,C].
-        mask: `vit_ls.grid.halo_mask` of this grid.
+        mask: As of `slice_attention`.
         weight: [1,L] of the aggregation "linear".
         slice_size: (a, b) in tokens.
-        halo: (sa, sb), of the mask.
+        halo: (sa, sb) of `slice_halo`.
         aggregation: "mean", "max", or "linear": the sum with `weight`.
 
     Returns:
         [B,Nh,Nw,C]
     """
-    assert mask is not None
+    if mask is None:
+        mask = halo_mask(y.shape[1], y.shape[2], slice_size, halo, y.device)
     a, b = slice_size
     outside = ~mask[:, :, halo[0] : halo[0] + a, halo[1] : halo[1] + b].unsqueeze(-1)
     tokens = partition(y, slice_size)
