@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     sizes = parser.parse_args(argv).sizes
     _write(COLUMNS)
-    _write(["---"] * 2 + ["---:"] * (len(COLUMNS) - 2))
+    _write(["---"] + ["---:"] * (len(COLUMNS) - 1))
     for size in sizes:
         for name, kwargs in _models(size):
             _write(_row(name, size, kwargs))
