@@ -3,28 +3,29 @@
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from pathlib import Path
 
+from robustness.errors import UsageError
 from robustness.rules import Counts
+from vit_ls.engine.checkpoint import write_whole
+from vit_ls.engine.errors import CheckpointError
 
 _logger = logging.getLogger(__name__)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` in one step: after a crash there is the old or the new content, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    """Replace `path` in one step: after a crash there is the old or the new content, whole.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda file: file.write(content))
+    except OSError as error:
+        raise UsageError(f"{path.parent} cannot be made: {error.strerror}.") from error
+    except CheckpointError as error:
+        raise UsageError(str(error)) from error
 
 
 class Cache:

@@ -102,7 +102,10 @@ class DigitsSource(GeneratedSource):
 
     def __init__(self, benchmark: Benchmark, generator: Generator) -> None:
         super().__init__(benchmark, Path("embedded digits"), generator)
-        self.digits = Digits(held_out=True)
+        try:
+            self.digits = Digits(held_out=True)
+        except ModuleNotFoundError as error:
+            raise UsageError("the digits need scikit-learn: pip install -e '.[demo]'") from error
 
     @property
     def image_size(self) -> int | None:
