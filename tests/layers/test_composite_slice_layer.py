@@ -355,6 +355,7 @@ def test_half_precision_stays_near_float32(dtype):
         ),
         ({"local_mixer": "conv"}, "local_mixer must be one of 'attention', 'mlp', got 'conv'."),
         ({"pos_embed": "rope"}, "pos_embed must be one of 'ms_vipe', 'absolute', got 'rope'."),
+        ({"mixer_hidden": 0}, "mixer_hidden must be positive, got 0."),
         ({"alpha": 4}, "alpha must lie in [1, 3], got 4."),
         ({"slice_size": -1}, "slice_size must be positive, got (-1, -1)."),
         (

@@ -42,8 +42,7 @@ class CompositeSliceAttention(nn.Module):
         num_heads: h.
         slice_size: Side of a square slice, or (a, b), in tokens; L = a * b.
         composition: "local_global" makes S_bar of Y_l. "parallel" makes it of S. "global_local"
-            makes it of S and adds Y_g to what the local attention sees (ours: the paper says no
-            more than that the global attention comes first).
+            makes it of S and adds Y_g to what the local attention sees (that addition is ours).
         aggregation: Of the tokens of a slice to its S_bar: "mean", "max", or "linear" by L learned
             weights. Padding is left out of each.
         local_mixer: "attention", or "mlp": `SliceMlp` instead of the local attention.
@@ -85,6 +84,8 @@ class CompositeSliceAttention(nn.Module):
                 "shared_qkv must be true where no local attention has q, k, v of its own, "
                 "got shared_qkv=False, local_mixer='mlp'."
             )
+        if mixer_hidden < 1:
+            raise ValueError(f"mixer_hidden must be positive, got {mixer_hidden}.")
         self.num_heads = num_heads
         self.slice_size = _pair(slice_size)
         self.halo = slice_halo(self.slice_size, alpha)
