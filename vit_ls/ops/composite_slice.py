@@ -13,7 +13,7 @@ from timm.layers import register_notrace_function
 from torch import Tensor
 
 from vit_ls.grid import halo_mask, merge, partition, partition_halo
-from vit_ls.ops.impl import choose, tiled
+from vit_ls.ops.impl import window_attention
 from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
 
 
@@ -69,25 +69,14 @@ def slice_attention(
     """
     if pos_q is not None:
         pos_q = pos_q[halo[0] : halo[0] + slice_size[0], halo[1] : halo[1] + slice_size[1]]
-    if not torch.jit.is_scripting():
-        return choose(impl)(
-            q,
-            k,
-            v,
-            query_pos=pos_q,
-            key_pos=pos_k,
-            mask=mask,
-            num_heads=num_heads,
-            window=slice_size,
-            halo=halo,
-        )
-    return tiled.window_attention(
+    return window_attention(
         q,
         k,
         v,
         query_pos=pos_q,
         key_pos=pos_k,
         mask=mask,
+        impl=impl,
         num_heads=num_heads,
         window=slice_size,
         halo=halo,
