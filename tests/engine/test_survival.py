@@ -119,6 +119,13 @@ def test_a_run_killed_three_times_ends_bit_identical(undisturbed: Path, tmp_path
     _assert_same_run(folder, undisturbed)
 
 
+def test_loading_processes_do_not_change_a_run(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "loading"
+    log = folder.with_suffix(".log")
+    assert runs.finish([*_flags(folder), "--workers", "1"], log) == 0, log.read_text()
+    _assert_same_run(folder, undisturbed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_run_killed_often_with_loading_processes_ends_bit_identical(

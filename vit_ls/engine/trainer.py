@@ -22,6 +22,7 @@ from vit_ls.engine.reporting import Interval, Reporter, Timed
 from vit_ls.engine.state import Progress, RunState
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.update import Outcome, Updater
+from vit_ls.rng import seeded
 
 _logger = logging.getLogger(__name__)
 
@@ -271,9 +272,12 @@ class Trainer:
             if model is None or (ema and self.config.model_ema_force_cpu):
                 continue
             layout = self.config.channels_last
-            result = evaluate(
-                model, self.held_out, self.ranks, self.updater.autocast, channels_last=layout
-            )
+            # Starting the loader draws a random number, how often depends on its processes and on
+            # restarts; training must not notice.
+            with seeded(self.config.seed):
+                result = evaluate(
+                    model, self.held_out, self.ranks, self.updater.autocast, channels_last=layout
+                )
             if result.unreadable > self.config.max_unreadable:
                 raise RunFailedError(
                     f"--max-unreadable {self.config.max_unreadable} is exceeded: "

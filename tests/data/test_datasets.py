@@ -1,0 +1,83 @@
+"""Data sets are opened through timm's readers."""
+
+import json
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from vit_ls.config import ConfigError, TrainConfig
+from vit_ls.data import eval_batches, open_images, open_splits
+from vit_ls.data.digits import Digits
+from vit_ls.engine import Ranks
+
+CONFIG = TrainConfig(workers=0, batch_size=4)
+DATA = {
+    "input_size": (3, 32, 32),
+    "mean": (0.5,) * 3,
+    "std": (0.5,) * 3,
+    "interpolation": "bicubic",
+    "crop_pct": 1.0,
+    "crop_mode": "center",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    digits = Digits(held_out=True)
+    for split in ("train", "validation"):
+        for index in range(12):
+            image, label = digits[index]
+            place = tmp_path / split / f"digit{label}"
+            place.mkdir(parents=True, exist_ok=True)
+            image.save(place / f"{index}.png")
+    return tmp_path
+
+
+def test_a_folder_is_read_with_its_classes(folder: Path) -> None:
+    train, held_out, classes = open_splits(replace(CONFIG, data_dir=str(folder)))
+    assert classes == 10
+    assert len(train.dataset) == len(held_out.dataset) == 12
+    assert held_out.file_names()[0].endswith(".png")
+    batches = eval_batches(held_out, CONFIG, DATA, Ranks(torch.device("cpu")))
+    labels = torch.cat([targets for _, targets in batches.loader])
+    assert labels.bincount(minlength=10).sum() == 12
+
+
+def test_a_tar_is_read_as_the_folder(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "images.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(folder / "train", arcname=".")
+    config = replace(CONFIG, data_dir=str(path), dataset="")
+    images = open_images(config, "train", training=True)
+    assert len(images.dataset) == 12
+    assert images.num_classes == 10
+    images.dataset.transform = None
+    image, label = images.dataset[0]
+    assert image.size == (32, 32)
+    assert label in range(10)
+
+
+def test_a_class_map_orders_the_classes(folder: Path) -> None:
+    names = folder / "names.txt"
+    names.write_text("\n".join(f"digit{label}" for label in reversed(range(10))))
+    config = replace(CONFIG, data_dir=str(folder), class_map=str(names))
+    class_to_idx = open_splits(config)[0].class_to_idx
+    assert class_to_idx is not None
+    assert class_to_idx["digit9"] == 0
+
+
+def test_classes_that_differ_between_the_splits_are_named(folder: Path) -> None:
+    (folder / "validation" / "digit3").rename(folder / "validation" / "digitX")
+    with pytest.raises(ConfigError, match="must have the same classes, got 10 and 10"):
+        open_splits(replace(CONFIG, data_dir=str(folder)))
+
+
+def test_a_hugging_face_or_streamed_data_set_needs_its_package(folder: Path) -> None:
+    (folder / "_info.json").write_text(json.dumps({"splits": {}}))
+    for dataset in ("hfds/mnist", "wds/x"):
+        config = replace(CONFIG, data_dir=str(folder), dataset=dataset)
+        with pytest.raises(ConfigError, match=r"split 'train' of .* cannot be opened"):
+            open_images(config, "train")
