@@ -55,7 +55,7 @@ def window_attention(
         ValueError: an unknown impl.
     """
     if not torch.jit.is_scripting():
-        return choose(impl)(
+        return _choose(impl)(
             *(q, k, v, front_k, front_v, bias, query_pos, key_pos, mask),
             num_heads=num_heads,
             window=window,
@@ -77,12 +77,7 @@ def window_attention(
     )
 
 
-def choose(impl: str) -> Callable[..., Tensor]:
-    """The implementation of that name; "auto" is the tiled one.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+def _choose(impl: str) -> Callable[..., Tensor]:
     if impl == "auto":
         return tiled.window_attention
     if impl not in IMPLEMENTATIONS:
