@@ -40,8 +40,8 @@ class RobustnessRow:
 
 
 TABLE_6 = (
-    RobustnessRow("resnet50", 78.9),
-    RobustnessRow("deit_small_patch16_224", 57.1),
+    RobustnessRow("resnet50.tv_in1k", 78.9),
+    RobustnessRow("deit_small_patch16_224.fb_in1k", 57.1),
     RobustnessRow("cvt_13", 59.6, 25.4, 42.9, 90.5, 85.7),
     RobustnessRow("cvt_21", 56.2, 31.1, 42.6, 90.5, 85.0),
     RobustnessRow("cvt_ls_13", 58.7, 27.0, 42.6, 90.7, 85.6, 97.0),

@@ -92,22 +92,20 @@ def _create(
     wanted = dict(model_kwargs)
     if num_classes is not None:
         wanted["num_classes"] = num_classes
-    attempts = [wanted]
-    if img_size is not None:
-        # Models of fixed input take img_size; convolutional ones do not know it and need it not.
-        attempts = [wanted | {"img_size": img_size}, wanted]
-    for last, arguments in zip((False, True)[-len(attempts) :], attempts, strict=True):
+    sized = wanted if img_size is None else wanted | {"img_size": img_size}
+    try:
         try:
-            model: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **arguments)
-            return model
+            model: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **sized)
         except TypeError as error:
-            if last or "img_size" not in str(error):
-                raise UsageError(f"{name} cannot be built: {error}") from error
-        # Hubs and caches fail with errors of many libraries; all mean that there are no weights.
-        except Exception as error:
-            what = "released weights cannot be had" if pretrained else "cannot be built"
-            raise UsageError(f"{name}: {what}: {_first_line(error)}") from error
-    raise AssertionError("unreachable")
+            if "img_size" not in str(error):
+                raise
+            # Models of fixed input take img_size; convolutional ones neither know nor need it.
+            model = timm.create_model(name, pretrained=pretrained, **wanted)
+    # Hubs, caches and constructors fail with errors of many kinds; all mean that there is no model.
+    except Exception as error:
+        what = "released weights cannot be had" if pretrained else "cannot be built"
+        raise UsageError(f"{name}: {what}: {_first_line(error)}") from error
+    return model
 
 
 def _load(model: torch.nn.Module, name: str, checkpoint: Path) -> None:

@@ -18,7 +18,7 @@ from robustness.cli import main
 
 ROOT = Path(__file__).parents[2]
 TRY = ["--model", "test_resnet", "--random-weights", "--workers", "0"]
-DIGITS = [*TRY, "--img-size", "32", "--suites", "digits", "--max-images", "2"]
+DIGITS = [*TRY, "--img-size", "32", "--suites", "digits", "--max-images", "1"]
 
 
 def out_of(folder: Path) -> list[str]:
@@ -180,13 +180,15 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_killed_and_shared_runs_end_in_the_same_bytes(tmp_path: Path) -> None:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    whole, killed, shared = (tmp_path / name for name in ("whole", "killed", "shared"))
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert main([*DIGITS, *out_of(whole)]) == 0
 
     command = [sys.executable, "-m", "robustness", *DIGITS]
-    run = subprocess.Popen([*command, *out_of(killed)], cwd=ROOT, env=environment)
+    run = subprocess.Popen([*command, *out_of(killed)], cwd=ROOT, env=ENVIRONMENT)
     while run.poll() is None and len(list((killed / "cache").rglob("*.json"))) < 5:
         time.sleep(0.01)
     run.send_signal(signal.SIGKILL)
@@ -195,7 +197,14 @@ def test_killed_and_shared_runs_end_in_the_same_bytes(tmp_path: Path) -> None:
     assert main([*DIGITS, *out_of(killed)]) == 0
     assert files_of(killed / "out") == files_of(whole / "out")
 
+
+def test_two_processes_count_the_same_integers_as_one(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    ask = [*TRY, "--data-root", str(tree(tmp_path / "data", images=7)), "--batch-size", "2"]
+    assert main([*ask, *out_of(one)]) == 1
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    two = [*torchrun, "--nproc-per-node", "2", "-m", "robustness", *DIGITS, *out_of(shared)]
-    subprocess.run(two, cwd=ROOT, env=environment, check=True, timeout=120)
-    assert files_of(shared / "out") == files_of(whole / "out")
+    command = [*torchrun, "--nproc-per-node", "2", "-m", "robustness", *ask, *out_of(two)]
+    subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, timeout=120, check=False)
+    assert files_of(two / "out") == files_of(one / "out")
+    counts = json.loads((two / "out/report.json").read_text())["results"][0]["cells"]["all"]
+    assert counts["counts"]["images"] == 7
