@@ -68,6 +68,9 @@ def _run(
     if file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     torch.set_num_threads(1)
+    # Loading processes must be children of the script, as they are where a user starts it: children
+    # of a fork server would outlive a script that is killed.
+    multiprocessing.set_start_method("fork", force=True)
     from vit_ls import engine
 
     module = importlib.import_module(script)

@@ -178,8 +178,14 @@ def _check_location(config: DataConfig) -> None:
 
 
 def _class_to_idx(dataset: Any) -> dict[str, int] | None:
-    for owner in (dataset, getattr(dataset, "reader", None)):
-        mapping = getattr(owner, "class_to_idx", None)
+    reader = getattr(dataset, "reader", None)
+    # timm's reader of tar files has a name of its own for it.
+    for owner, name in (
+        (dataset, "class_to_idx"),
+        (reader, "class_to_idx"),
+        (reader, "class_name_to_idx"),
+    ):
+        mapping = getattr(owner, name, None)
         if isinstance(mapping, dict) and mapping:
-            return {str(name): int(index) for name, index in mapping.items()}
+            return {str(key): int(index) for key, index in mapping.items()}
     return None
