@@ -33,8 +33,9 @@ class RunFolder:
         self.path = _create(config, title)
         self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Not flock: loading processes would inherit it, and keep it a while after a kill.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
             os.close(self._lock)
             raise ConfigError(f"{self.path} is in use by another run.") from None
         write_whole(self.path / CONFIG, lambda file: file.write(dump(config).encode()))
