@@ -1,0 +1,226 @@
+"""Export a model to ONNX, as a torch.export program or compiled by AOTInductor, and check it.
+
+    python -m vit_ls.export --model vil_ls_medium --out model.onnx
+    python -m vit_ls.export --model cvt_ls_13 --checkpoint output/RUN/last.pth.tar --out model.pt2
+
+Batch size, height and width stay free. The file is read back and has to agree with PyTorch to 1e-4.
+Exit status: 0 done, 1 the check failed, 2 unusable settings.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from timm import create_model
+from timm.models._features import FeatureGetterNet
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+import vit_ls  # noqa: F401 - registers the models
+from vit_ls import engine
+from vit_ls.config import ConfigError
+
+TOLERANCE = 1e-4
+"""Largest difference from PyTorch, times the largest output where that is above 1."""
+
+_BATCHES = (1, 3)
+
+Run = Callable[[Tensor], Sequence[Tensor]]
+"""What was exported: images [B,Cin,H,W] to its outputs."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images [B,Cin,H,W] that an exported model takes.
+
+    Args:
+        in_chans: Cin.
+        size: Height and width in pixels, as in training.
+        any_size: Whether height and width are free.
+    """
+
+    in_chans: int
+    size: tuple[int, int]
+    any_size: bool = True
+
+    def example(self) -> Tensor:
+        """Images to trace with, of a size at which nothing is divisible, equal or single."""
+        height, width = self.size
+        size = (height + 1, 2 * width - 3) if self.any_size else self.size
+        return torch.randn(2, self.in_chans, *size)
+
+    def free(self) -> dict[int, Any]:
+        """The dimensions that stay free."""
+        return dict.fromkeys((0, 2, 3) if self.any_size else (0,), Dim.DYNAMIC)
+
+    def to_check(self) -> list[Tensor]:
+        """Images of two batch sizes, and of two sizes where that is free."""
+        height, width = self.size
+        sizes = [self.size, (height + height // 2 + 3, width + 1)] if self.any_size else [self.size]
+        return [torch.randn(b, self.in_chans, *size) for size in sizes for b in _BATCHES]
+
+
+def to_program(model: nn.Module, images: Images) -> ExportedProgram:
+    """The program of a model in eval mode, for `torch.export.save` and all that builds on it.
+
+    Raises:
+        ConfigError: the size is free, but images.size is below the smallest that the program takes:
+            torch.export takes a dimension of 1 for fixed, so each stage needs two tokens, and two
+            windows, on each axis.
+    """
+    with torch.no_grad():
+        program = torch.export.export(model, (images.example(),), dynamic_shapes=(images.free(),))
+    smallest = smallest_size(program)
+    if smallest[0] > images.size[0] or smallest[1] > images.size[1]:
+        raise ConfigError(
+            f"--img-size must be at least {smallest} where it stays free, got {images.size}; "
+            "fix it with --static-size."
+        )
+    return program
+
+
+def smallest_size(program: ExportedProgram) -> tuple[int, int]:
+    """Smallest height and width in pixels that a program takes."""
+    (images,) = (
+        node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
+    )
+    ranges = program.range_constraints
+    height, width = (
+        int(ranges[side.node.expr].lower) if isinstance(side, torch.SymInt) else side
+        for side in images.meta["val"].shape[2:]
+    )
+    return height, width
+
+
+def write_program(model: nn.Module, images: Images, path: Path) -> Run:
+    """Write a `.pt2` file, which `torch.export.load` reads."""
+    torch.export.save(to_program(model, images), path)
+    run = torch.export.load(path).module()
+    return lambda x: _as_list(run(x))
+
+
+def write_compiled(model: nn.Module, images: Images, path: Path) -> Run:
+    """Write a `.pt2` package of AOTInductor for this machine's kind of processor."""
+    inductor: Any = torch._inductor
+    inductor.aoti_compile_and_package(to_program(model, images), package_path=str(path))
+    run = inductor.aoti_load_package(str(path))
+    return lambda x: _as_list(run(x))
+
+
+def write_onnx(model: nn.Module, images: Images, path: Path) -> Run:
+    """Write an `.onnx` file; its input is "images", its outputs are "logits" or "map_0" and on."""
+    import onnxruntime
+
+    example = images.example()
+    with torch.no_grad():
+        outputs = _as_list(model(example))
+    names = ["logits"] if len(outputs) == 1 else [f"map_{i}" for i in range(len(outputs))]
+    torch.onnx.export(
+        model,
+        (example,),
+        path,
+        dynamo=True,
+        dynamic_shapes=(images.free(),),
+        input_names=["images"],
+        output_names=names,
+        external_data=False,
+        verbose=False,
+    )
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda x: [torch.from_numpy(y) for y in session.run(None, {"images": x.numpy()})]
+
+
+def difference(run: Run, model: nn.Module, inputs: Sequence[Tensor]) -> float:
+    """Largest difference between two models' outputs, over the largest output if that is above 1.
+
+    Raises:
+        ValueError: they differ in number or shape.
+    """
+    largest = 0.0
+    with torch.no_grad():
+        for x in inputs:
+            for actual, expected in zip(run(x), _as_list(model(x)), strict=True):
+                if actual.shape != expected.shape:
+                    shapes = f"{tuple(actual.shape)} for {tuple(expected.shape)}"
+                    raise ValueError(f"outputs must have the shapes of the model's, got {shapes}.")
+                scale = max(1.0, expected.abs().max().item())
+                largest = max(largest, (actual - expected).abs().max().item() / scale)
+    return largest
+
+
+def _as_list(outputs: Any) -> list[Tensor]:
+    return [outputs] if isinstance(outputs, Tensor) else list(outputs)
+
+
+def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("vit_ls.export", description="Export a model and check it.")
+    add = parser.add_argument
+    add("--model", required=True, help="a model that timm knows")
+    add("--out", required=True, type=Path, help="FILE.onnx, or FILE.pt2 for a torch.export program")
+    add("--checkpoint", type=Path, help="weights, of this package's runs or of timm's")
+    add("--num-classes", type=int, help="default: the checkpoint's, or the model's")
+    add("--img-size", type=int, nargs=2, metavar=("H", "W"), help="default: the model's")
+    add("--static-size", action="store_true", help="fix height and width to --img-size")
+    add("--features-only", action="store_true", help="the feature maps instead of the logits")
+    add("--compile", action="store_true", help="compile FILE.pt2 with AOTInductor")
+    return parser.parse_args(argv)
+
+
+def _writer(args: argparse.Namespace) -> Callable[[nn.Module, Images, Path], Run]:
+    if args.out.suffix not in (".onnx", ".pt2"):
+        raise ConfigError(f"--out must end in .onnx or .pt2, got {args.out}.")
+    if not args.out.parent.is_dir():
+        raise ConfigError(f"--out must be in a folder that exists, got {args.out}.")
+    if args.out.suffix == ".pt2":
+        return write_compiled if args.compile else write_program
+    if args.compile:
+        raise ConfigError(f"--compile writes a .pt2 file, got --out {args.out}.")
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"--out {args.out} needs {', '.join(missing)}: pip install 'vit-ls[export]'."
+        )
+    return write_onnx
+
+
+def _model(args: argparse.Namespace) -> nn.Module:
+    engine.check_model_name(args.model)
+    if args.num_classes is not None and args.num_classes < 0:
+        raise ConfigError(f"--num-classes must not be negative, got {args.num_classes}.")
+    if args.img_size and min(args.img_size) < 1:
+        raise ConfigError(f"--img-size must be positive, got {args.img_size}.")
+    classes = args.num_classes
+    if classes is None and args.checkpoint:
+        classes = engine.run_settings(args.checkpoint).get("num_classes")
+    model = create_model(args.model, num_classes=classes)
+    if args.checkpoint:
+        engine.load_weights(model, args.checkpoint, use_ema=None)
+    return model.eval()
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Export one model."""
+    args = _parse_args(argv)
+    write = _writer(args)
+    model: Any = _model(args)
+    in_chans, *size = model.pretrained_cfg["input_size"]
+    images = Images(in_chans, tuple(args.img_size or size), any_size=not args.static_size)
+    if args.features_only:
+        model = FeatureGetterNet(model, out_indices=tuple(range(len(model.feature_info)))).eval()
+    inputs = images.to_check()
+    found = difference(write(model, images, args.out), model, inputs)
+    if not found <= TOLERANCE:
+        raise engine.RunFailedError(
+            f"{args.out} must agree with PyTorch to {TOLERANCE:g}, differs by {found:.1e}."
+        )
+    sizes = ", ".join("x".join(map(str, x.shape)) for x in inputs)
+    sys.stdout.write(f"{args.out}: agrees with PyTorch to {found:.1e} on images {sizes}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(engine.command_line("vit_ls.export", main))
