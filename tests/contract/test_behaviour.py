@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 from families import SMALL
+from timm.models import save_for_hf
 from timm.models._features import FeatureGetterNet
 from tolerances import TOLERANCE
 
@@ -182,3 +183,20 @@ def test_a_checkpoint_loads_into_other_channels_and_classes(name, tmp_path):
     assert grey(torch.randn(1, 1, 32, 32)).shape == (1, 5)
     key = "stages.0.embed.proj.weight"
     assert_close(grey.state_dict()[key], model.state_dict()[key].sum(1, keepdim=True))
+
+
+def test_a_folder_that_timm_saved_makes_the_same_model_again(name, tmp_path):
+    model, x = create(name, num_classes=7), torch.randn(1, 3, 32, 32)
+    save_for_hf(model, tmp_path)
+    loaded = create(f"local-dir:{tmp_path}", pretrained=True)
+    assert loaded.global_pool == model.global_pool
+    assert torch.equal(loaded(x), model(x))
+
+
+def test_resetting_the_pooling_and_back_changes_no_feature(name):
+    model, x = create(name, num_classes=0), torch.randn(1, 3, IMAGE, IMAGE)
+    pool, expected = model.global_pool, model(x)
+    model.reset_classifier(0, "max")
+    assert not torch.equal(model(x), expected)
+    model.reset_classifier(0, pool)
+    assert torch.equal(model(x), expected)

@@ -98,6 +98,7 @@ class StagedTransformer(nn.Module):
             device=device,
             dtype=dtype,
         )
+        self._name_head_pool()
         self.head_hidden_size = self.head.num_features
         if weight_init != "skip":
             self.init_weights(needs_reset=False)
@@ -136,6 +137,11 @@ class StagedTransformer(nn.Module):
             "global_pool='token' needs global tokens in the last stage, which has none."
         )
         return "avg"
+
+    def _name_head_pool(self) -> None:
+        """Tell the head what it pools: timm saves that name with the weights."""
+        if self.global_pool == "token":
+            self.head.global_pool.pool_type = "token"
 
     def no_weight_decay(self) -> set[str]:
         """Names of the global tokens and position parameters."""
@@ -186,6 +192,7 @@ class StagedTransformer(nn.Module):
         self.head_hidden_size = self.head.num_features
         if global_pool is not None:
             self.global_pool = global_pool
+            self._name_head_pool()
 
     def forward_intermediates(
         self,
