@@ -1,0 +1,162 @@
+"""Model cards, one for each family: docs/models/<family>.md.
+
+    python benchmarks/model_cards.py
+
+Names, channels and strides come from the registry, parameters and FLOPs from the models, accuracies
+from the papers. Takes minutes on a CPU: fvcore counts by running each model once.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import timm
+
+import vit_ls  # noqa: F401  registers the models
+from vit_ls.count import count_flops, count_params
+from vit_ls.paper import LONG_SHORT_TABLE_5, Row
+
+_logger = logging.getLogger(__name__)
+
+FOLDER = Path(__file__).parents[1] / "docs" / "models"
+COLUMNS = ("model", "size", "params (M)", "GFLOPs", "top-1, paper", "channels at strides")
+
+_ALL = (
+    "No weights were trained on ImageNet for this repository: accuracies are the papers'.",
+    "Any height and width runs. Far from the size of training, accuracy was not measured.",
+    "`output_stride` is not supported: there is nothing to dilate.",
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a card says beside its table."""
+
+    title: str
+    prefixes: tuple[str, ...]
+    """Of the names of its models."""
+    text: str
+    limits: tuple[str, ...]
+
+
+FAMILIES = {
+    "vil_ls": Family(
+        "ViL-LS",
+        ("vil_ls_",),
+        "Vision Longformer's layout with the long-short attention of the Long-Short Transformer "
+        "(arXiv:2107.02192): two stages of windows and a dynamic projection under one softmax, "
+        "then two of full attention, each stage with a global token and a relative position bias.",
+        (
+            "The authors' checkpoints of `vil_ls_medium`, `vil_ls_base` and `vil_ls_medium_384` "
+            "load; their published addresses were not tried.",
+            "Stages 3 and 4 attend fully, at strides 16 and 32: quadratic in the area there.",
+            "Tiny and small are layouts of Vision Longformer, not models of the paper.",
+        ),
+    ),
+    "cvt_ls": Family(
+        "CvT-LS",
+        ("cvt_ls_", "cvt_"),
+        "The convolutional vision transformer (arXiv:2103.15808) with the long-short attention of "
+        "arXiv:2107.02192 in all three stages, queries, keys, values and the projection by "
+        "convolutions, no position encoding; and its full-attention baselines `cvt_*`.",
+        (
+            "The paper's code was never published: the architecture is the one whose parameters "
+            "and FLOPs are those printed.",
+            "Three stages: no map at stride 32.",
+            "Batch norm: small batches need frozen or synchronised statistics.",
+        ),
+    ),
+    "cst_vit": Family(
+        "CST-ViT",
+        ("cst_vit_",),
+        "The plain vision transformer (arXiv:2012.12877) with composite slice attention (Composite "
+        "Slice Transformer, ICLR 2023) in each block: attention inside windows, then among their "
+        "means.",
+        (
+            "The paper treats sequences: the image models are this repository's own, and no "
+            "accuracy on images is published.",
+            "One stride for all blocks: for dense prediction take `cst_vil_*`.",
+        ),
+    ),
+    "cst_vil": Family(
+        "CST-ViL",
+        ("cst_vil_",),
+        "ViL-LS's layout with composite slice attention in place of long-short attention.",
+        (
+            "This repository's own: no accuracy is published.",
+            "Stages 3 and 4 attend fully, at strides 16 and 32: quadratic in the area there.",
+        ),
+    ),
+}
+
+
+def models_of(family: str) -> list[str]:
+    """Names of the models on a family's card, those for tests aside."""
+    names: Iterator[str] = (
+        name
+        for name in timm.list_models()
+        if timm.model_entrypoint(name).__module__.startswith("vit_ls.")
+    )
+    return [name for name in names if name.startswith(FAMILIES[family].prefixes)]
+
+
+def card(family: str) -> str:
+    """The text of a family's card."""
+    about = FAMILIES[family]
+    lines = [f"# {about.title}", "", fill(about.text, 100), ""]
+    lines += [_row(COLUMNS), _row(("---",) * len(COLUMNS))]
+    for name in models_of(family):
+        _logger.info("%s", name)
+        lines += [_row(cells) for cells in _cells(name)]
+    lines += ["", "A multiply-add counts once. `python benchmarks/model_cards.py` wrote this file."]
+    limits = (fill(f"- {limit}", 100, subsequent_indent="  ") for limit in (*about.limits, *_ALL))
+    lines += ["", "Known limits:", "", *limits, ""]
+    return "\n".join(lines)
+
+
+def channels_at_strides(feature_info: list[dict[str, Any]]) -> str:
+    """Such as "96 at 4, 192 at 8", or "192 at 16, 12 times" where maps are alike."""
+    kinds = groupby((info["num_chs"], info["reduction"]) for info in feature_info)
+    return ", ".join(
+        f"{chs} at {stride}" + (f", {n} times" if (n := len(list(alike))) > 1 else "")
+        for (chs, stride), alike in kinds
+    )
+
+
+def _cells(name: str) -> Iterator[tuple[str, ...]]:
+    model: Any = timm.create_model(name).eval()
+    printed = [row for row in LONG_SHORT_TABLE_5 if row.model == name]
+    own = model.pretrained_cfg["input_size"][-1]
+    for size in sorted({own, *(row.img_size for row in printed)}):
+        yield (
+            f"`{name}`",
+            str(size),
+            f"{count_params(model) / 1e6:.2f}",
+            f"{count_flops(model, (size, size)) / 1e9:.2f}",
+            _top1([row for row in printed if row.img_size == size]),
+            channels_at_strides(model.feature_info),
+        )
+
+
+def _top1(rows: list[Row]) -> str:
+    return "".join(f"{row.top1:.1f}" for row in rows if row.top1 is not None)
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Write the cards of all families."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for family in FAMILIES:
+        (FOLDER / f"{family}.md").write_text(card(family))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The cards in docs/models are those of the models as they are now."""
+
+import pytest
+import timm
+from families import MODELS, SMALL
+
+from benchmarks.model_cards import FAMILIES, FOLDER, channels_at_strides, models_of
+from vit_ls.count import count_params
+from vit_ls.paper import LONG_SHORT_TABLE_5
+
+CARDS = {family: (FOLDER / f"{family}.md").read_text() for family in FAMILIES}
+
+
+def row(name, size):
+    text = "\n".join(CARDS.values())
+    (line,) = [r for r in text.splitlines() if r.startswith(f"| `{name}` | {size} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_every_model_is_on_one_card():
+    listed = [name for family in FAMILIES for name in models_of(family)]
+    assert sorted(listed + SMALL) == sorted(MODELS)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in SMALL])
+def test_a_row_says_what_the_model_is(name):
+    model = timm.create_model(name, device="meta")
+    _, _, params, _, _, maps = row(name, model.pretrained_cfg["input_size"][-1])
+    assert params == f"{count_params(model) / 1e6:.2f}"
+    assert maps == channels_at_strides(model.feature_info)
+
+
+@pytest.mark.parametrize("printed", LONG_SHORT_TABLE_5, ids=lambda r: f"{r.model}@{r.img_size}")
+def test_a_row_has_the_numbers_of_the_paper(printed):
+    _, _, _, flops, top1, _ = row(printed.model, printed.img_size)
+    assert float(flops) == pytest.approx(printed.flops, rel=0.025)
+    assert top1 == ("" if printed.top1 is None else f"{printed.top1:.1f}")
