@@ -38,10 +38,10 @@ def test_a_run_leaves_its_files_and_validate_repeats_its_number(
 def test_the_written_config_alone_repeats_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = _trained(tmp_path, capsys, "--epochs", "1", "--reprob", "0.3", "--mixup", "0.2")
+    first = _trained(tmp_path, capsys, "--epochs", "1", "--img-size", "16", "--mixup", "0.2")
     folder = Path(first[3]).parent
     settings = yaml.safe_load((folder / "args.yaml").read_text())
-    assert (settings["epochs"], settings["reprob"], settings["dataset"]) == (1, 0.3, "digits")
+    assert (settings["epochs"], settings["mixup"], settings["dataset"]) == (1, 0.2, "digits")
 
     second = _trained(tmp_path, capsys, "--config", str(folder / "args.yaml"))
     again = Path(second[3]).parent

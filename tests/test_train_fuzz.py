@@ -2,8 +2,10 @@
 
 import contextlib
 import io
+import itertools
 import string
 import tempfile
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from torch import nn
 
 import train
@@ -20,7 +23,7 @@ from vit_ls.config import TrainConfig
 from vit_ls.config.reading import _kind
 
 NAMES = [one.name for one in fields(TrainConfig)]
-SOUND = {"dataset": "digits", "img_size": 32, "epochs": 1, "lr": 1e-3, "opt": "adamw", "workers": 0}
+SOUND: dict[str, Any] = {"img_size": 32, "epochs": 1, "lr": 1e-3, "batch_size": 2, "workers": 0}
 WORDS = st.sampled_from(
     [
         *("", "auto", "cosine", "bicubic", "rand-m9", "rand-m9-mstd0.5", "augmix", "v0", "none"),
@@ -107,8 +110,13 @@ def flags(draw: st.DrawFn) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def stubbed() -> Any:
+def stubbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Everything up to the model is real; building the model and the run after it are stubbed."""
+    root = tmp_path_factory.mktemp("images")
+    for split, label in itertools.product(("train", "validation"), "ab"):
+        (root / split / label).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(root / split / label / "0.png")
+    SOUND["data_dir"] = str(root)
     patch = pytest.MonkeyPatch()
     patch.setattr(train, "create_model", _Stub)
     patch.setattr(engine, "Trainer", _Run)
