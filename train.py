@@ -58,7 +58,7 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
         engine.prepared(model, config, ranks.device),
         teacher,
         data.train_batches(train_images, config, data_config, ranks),
-        data.eval_batches(held_out_images, config, data_config, ranks),
+        data.eval_loader(held_out_images, config, data_config, ranks),
         config,
         ranks,
         title=f"{safe_model_name(config.model)}-{data_config['input_size'][-1]}",

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         result = engine.evaluate(
             engine.prepared(model, config, ranks.device),
-            data.eval_batches(images, config, data_config, ranks),
+            data.eval_loader(images, config, data_config, ranks),
             ranks,
             engine.autocast(config.amp, config.amp_dtype, ranks.device),
             channels_last=config.channels_last,

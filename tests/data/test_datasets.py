@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.data import eval_batches, open_images, open_splits
+from vit_ls.data import eval_loader, open_images, open_splits
 from vit_ls.data.digits import Digits
 from vit_ls.engine import Ranks
 
@@ -41,8 +41,8 @@ def test_a_folder_is_read_with_its_classes(folder: Path) -> None:
     assert classes == 10
     assert len(train.dataset) == len(held_out.dataset) == 12
     assert held_out.file_names()[0].endswith(".png")
-    batches = eval_batches(held_out, CONFIG, DATA, Ranks(torch.device("cpu")))
-    labels = torch.cat([targets for _, targets in batches.loader])
+    loader = eval_loader(held_out, CONFIG, DATA, Ranks(torch.device("cpu")))
+    labels = torch.cat([targets for _, targets in loader])
     assert labels.bincount(minlength=10).sum() == 12
 
 

@@ -1,14 +1,13 @@
 """The images: data sets, label checks, and the batches for training and evaluation."""
 
 from vit_ls.data.datasets import Images, checked_num_classes, open_images, open_splits
-from vit_ls.data.loaders import EvalBatches, TrainBatches, eval_batches, train_batches
+from vit_ls.data.loaders import TrainBatches, eval_loader, train_batches
 
 __all__ = [
-    "EvalBatches",
     "Images",
     "TrainBatches",
     "checked_num_classes",
-    "eval_batches",
+    "eval_loader",
     "open_images",
     "open_splits",
     "train_batches",

@@ -150,7 +150,6 @@ class TrainBatches:
 
     loader: Any
     sampler: EpochSampler | None
-    seed: int
     unreadable: Tensor | None
     max_unreadable: int
 
@@ -186,15 +185,6 @@ class TrainBatches:
         return str(dataset.filename(index)) if hasattr(dataset, "filename") else f"image {index}"
 
 
-@dataclass(frozen=True)
-class EvalBatches:
-    """The evaluation batches of this process, and what the evaluation needs to know of them."""
-
-    loader: Any
-    num_images: int | None
-    streamed: bool
-
-
 def train_batches(
     images: Images, config: TrainConfig, data_config: dict[str, Any], place: Place
 ) -> TrainBatches:
@@ -210,11 +200,10 @@ def train_batches(
         ConfigError: The data is smaller than one global batch.
     """
     collate = fast_collate if not config.mixes else FastCollateMixup(**_mixing(config))
-    transform = train_transform(config, data_config)
     if images.streamed:
         streamed = _streamed(images, config, data_config, collate, place)
-        return TrainBatches(streamed, None, config.seed, None, config.max_unreadable)
-    images.dataset.transform = transform
+        return TrainBatches(streamed, None, None, config.max_unreadable)
+    images.dataset.transform = train_transform(config, data_config)
     sampler = EpochSampler(
         len(images.dataset),
         config.batch_size,
@@ -229,20 +218,62 @@ def train_batches(
             f"= {config.batch_size * config.grad_accum_steps * place.world_size}, "
             f"got {len(images.dataset)} images."
         )
-    seeded_images = SeededImages(
+    batches = SeededImages(
         images,
         collate,
         seed=config.seed,
         mix_until=config.mixup_off_epoch or None,
         max_unreadable=config.max_unreadable,
     )
+    loader = _prefetched(batches, sampler, config, data_config, place)
+    return TrainBatches(loader, sampler, batches.unreadable, config.max_unreadable)
+
+
+def eval_loader(
+    images: Images, config: DataConfig, data_config: dict[str, Any], place: Place
+) -> Any:
+    """Timm's loader of one process for evaluation: in order, nothing left out."""
+    return create_loader(
+        images.dataset,
+        input_size=data_config["input_size"],
+        batch_size=getattr(config, "validation_batch_size", None) or config.batch_size,
+        interpolation=data_config["interpolation"],
+        mean=data_config["mean"],
+        std=data_config["std"],
+        crop_pct=data_config["crop_pct"],
+        crop_mode=data_config["crop_mode"],
+        num_workers=config.workers,
+        distributed=place.world_size > 1,
+        pin_memory=_pins(config, place),
+        device=place.device,
+    )
+
+
+def train_transform(config: TrainConfig, data_config: dict[str, Any]) -> Any:
+    """Timm's training transform for uint8 batches."""
+    interpolation = config.train_interpolation
+    if config.no_aug:
+        interpolation = data_config["interpolation"]
+    return create_transform(
+        data_config["input_size"], interpolation=interpolation, **_augment(config)
+    )
+
+
+def _prefetched(
+    batches: SeededImages,
+    sampler: EpochSampler,
+    config: TrainConfig,
+    data_config: dict[str, Any],
+    place: Place,
+) -> PrefetchLoader:
+    """Timm's prefetcher over the batches: it normalises and erases on the device."""
     loader = PrefetchLoader(
         DataLoader(
-            seeded_images,
+            batches,
             batch_sampler=sampler,
             collate_fn=_as_it_is,
             num_workers=config.workers,
-            pin_memory=config.pin_mem and place.device.type == "cuda",
+            pin_memory=_pins(config, place),
             persistent_workers=config.workers > 0,
             # Its own generator, because starting an epoch must not draw from the model's.
             generator=torch.Generator(),
@@ -258,41 +289,11 @@ def train_batches(
     if loader.random_erasing is not None:
         erase: Any = _SeededErasing(loader.random_erasing, config.seed, place.rank)
         loader.random_erasing = erase
-    return TrainBatches(
-        loader, sampler, config.seed, seeded_images.unreadable, config.max_unreadable
-    )
+    return loader
 
 
-def eval_batches(
-    images: Images, config: DataConfig, data_config: dict[str, Any], place: Place
-) -> EvalBatches:
-    """The evaluation batches of one process: timm's transforms, in order, nothing left out."""
-    batch_size = getattr(config, "validation_batch_size", None) or config.batch_size
-    loader = create_loader(
-        images.dataset,
-        input_size=data_config["input_size"],
-        batch_size=batch_size,
-        interpolation=data_config["interpolation"],
-        mean=data_config["mean"],
-        std=data_config["std"],
-        crop_pct=data_config["crop_pct"],
-        crop_mode=data_config["crop_mode"],
-        num_workers=config.workers,
-        distributed=place.world_size > 1,
-        pin_memory=config.pin_mem and place.device.type == "cuda",
-        device=place.device,
-    )
-    return EvalBatches(loader, None if images.streamed else len(images.dataset), images.streamed)
-
-
-def train_transform(config: TrainConfig, data_config: dict[str, Any]) -> Any:
-    """Timm's training transform for uint8 batches."""
-    interpolation = config.train_interpolation
-    if config.no_aug:
-        interpolation = data_config["interpolation"]
-    return create_transform(
-        data_config["input_size"], interpolation=interpolation, **_augment(config)
-    )
+def _pins(config: DataConfig, place: Place) -> bool:
+    return config.pin_mem and place.device.type == "cuda"
 
 
 def _augment(config: TrainConfig) -> dict[str, Any]:
@@ -343,7 +344,7 @@ def _streamed(
         num_workers=config.workers,
         distributed=place.world_size > 1,
         collate_fn=collate,
-        pin_memory=config.pin_mem and place.device.type == "cuda",
+        pin_memory=_pins(config, place),
         device=place.device,
         **augment,
     )

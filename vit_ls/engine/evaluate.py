@@ -2,21 +2,13 @@
 
 import time
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from timm.task import ClassificationEvaluator, evaluation_sample_limit
 from torch import Tensor, nn
 
 from vit_ls.engine.ranks import Ranks
-
-
-class Batches(Protocol):
-    """What evaluation needs of its data."""
-
-    @property
-    def loader(self) -> Any:
-        """Batches of images and labels."""
 
 
 class Evaluation(NamedTuple):
@@ -90,7 +82,7 @@ class Evaluator(ClassificationEvaluator):
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
-    batches: Batches,
+    loader: Any,
     ranks: Ranks,
     autocast: AbstractContextManager[Any],
     *,
@@ -100,15 +92,15 @@ def evaluate(
 
     Args:
         model: In any mode; it is left in evaluation mode.
-        batches: The images of this process.
+        loader: Batches of images and labels, of this process.
         ranks: The processes.
         autocast: Context of the forward pass.
         channels_last: Memory layout of the images.
     """
     model.eval()
-    evaluator = Evaluator(ranks.device, limit=evaluation_sample_limit(batches.loader))
+    evaluator = Evaluator(ranks.device, limit=evaluation_sample_limit(loader))
     started, warm = time.perf_counter(), 0
-    for images, targets in batches.loader:
+    for images, targets in loader:
         if channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
         with autocast:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vit_ls.config import TrainConfig
 from vit_ls.engine.errors import RunFailedError, StoppedError
-from vit_ls.engine.evaluate import Batches, evaluate
+from vit_ls.engine.evaluate import evaluate
 from vit_ls.engine.keeper import Keeper
 from vit_ls.engine.ranks import Ranks, in_contact
 from vit_ls.engine.recipe import make_optimizer, make_schedule, make_task
@@ -57,7 +57,7 @@ class Trainer:
         model: The model, on its device.
         teacher: For distillation, or None.
         train: Training batches.
-        held_out: Evaluation batches.
+        held_out: Loader of the evaluation's batches.
         config: Everything else.
         ranks: The processes.
         title: Part of the folder's name where the configuration gives none.
@@ -72,7 +72,7 @@ class Trainer:
         model: nn.Module,
         teacher: nn.Module | None,
         train: TrainStream,
-        held_out: Batches,
+        held_out: Any,
         config: TrainConfig,
         ranks: Ranks,
         *,
