@@ -28,7 +28,7 @@ def main() -> None:
     args = parser.parse_args()
 
     model = timm.create_model(args.model).to(args.device)
-    size = args.img_size or timm.get_pretrained_cfg(args.model).input_size[-1]
+    size = args.img_size or timm.get_pretrained_cfg_value(args.model, "input_size")[-1]
     images = torch.randn(args.batch_size, 3, size, size, device=args.device)
 
     def infer() -> None:
