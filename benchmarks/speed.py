@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import timm
 import torch
+from timm.data import resolve_model_data_config
 from timm.layers import set_fused_attn
 
 import vit_ls  # noqa: F401  registers the models
@@ -28,7 +29,7 @@ def main() -> None:
     args = parser.parse_args()
 
     model = timm.create_model(args.model).to(args.device)
-    size = args.img_size or timm.get_pretrained_cfg_value(args.model, "input_size")[-1]
+    size = args.img_size or resolve_model_data_config(model)["input_size"][-1]
     images = torch.randn(args.batch_size, 3, size, size, device=args.device)
 
     def infer() -> None:
