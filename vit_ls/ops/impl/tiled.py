@@ -65,7 +65,7 @@ def _windows_to_heads(x: Tensor, num_heads: int) -> Tensor:
 
 def _front_to_heads(x: Tensor, N: int, num_heads: int) -> Tensor:
     """[B,E,C] -> [B,h,E,d] -> [B,N*h,E,d]: the same front keys for each window."""
-    return split_heads(x, num_heads).unsqueeze(1).expand(-1, N, -1, -1, -1).flatten(1, 2)
+    return split_heads(x, num_heads).repeat(1, N, 1, 1)
 
 
 def _mask_with_bias(mask: Tensor, bias: Tensor | None, num_heads: int) -> Tensor:
