@@ -49,10 +49,11 @@ class Images:
     any_size: bool = True
 
     def example(self) -> Tensor:
-        """Images to trace with, of a size at which nothing is divisible, equal or single."""
+        """Images to trace with: where the size is free, nothing divides it, is equal or single."""
         height, width = self.size
-        size = (height + 1, 2 * width - 3) if self.any_size else self.size
-        return torch.randn(2, self.in_chans, *size)
+        if self.any_size:
+            height, width = max(2 * height, 128) + 1, max(3 * width, 192) - 1
+        return torch.randn(2, self.in_chans, height, width)
 
     def free(self) -> dict[int, Any]:
         """The dimensions that stay free."""
@@ -118,7 +119,7 @@ def write_onnx(model: nn.Module, images: Images, path: Path) -> Run:
 
     example = images.example()
     with torch.no_grad():
-        outputs = _as_list(model(example))
+        outputs = _as_list(model(example[:, :, : images.size[0], : images.size[1]]))
     names = ["logits"] if len(outputs) == 1 else [f"map_{i}" for i in range(len(outputs))]
     torch.onnx.export(
         model,
@@ -211,6 +212,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     in_chans, *size = model.pretrained_cfg["input_size"]
     images = Images(in_chans, tuple(args.img_size or size), any_size=not args.static_size)
     if args.features_only:
+        if not hasattr(model, "forward_intermediates"):
+            raise ConfigError(f"--features-only needs a model with stages, got {args.model}.")
         model = FeatureGetterNet(model, out_indices=tuple(range(len(model.feature_info)))).eval()
     inputs = images.to_check()
     found = difference(write(model, images, args.out), model, inputs)
