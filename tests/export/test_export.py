@@ -53,6 +53,7 @@ def test_onnx_agrees_in_onnxruntime_at_any_batch_and_size(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("any_size", [False, True])
 @pytest.mark.parametrize("name", SMALL)
 def test_a_compiled_package_agrees_at_any_batch(name, any_size, tmp_path):
