@@ -66,7 +66,7 @@ class Canvases:
     def _one(self) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
         image = self.rng.uniform(0, 0.2, (HEIGHT, WIDTH)).astype(np.float32)
         labels = np.zeros((HEIGHT, WIDTH), np.int64)
-        for _ in range(self.rng.integers(3, 7)):
+        for _ in range(self.rng.integers(6, 13)):
             digit, label = self.digits[int(self.rng.integers(len(self.digits)))]
             side = int(self.rng.integers(24, 49))
             pixels = np.asarray(digit.resize((side, side), Image.Resampling.BICUBIC)) / 255
@@ -74,8 +74,10 @@ class Canvases:
             left = self.rng.integers(WIDTH - side + 1)
             place = np.s_[top : top + side, left : left + side]
             ink = pixels > _INK
+            if labels[place].any():  # no digit on another
+                continue
             image[place] = np.where(ink, pixels, image[place])
-            labels[place] = np.where(ink, label + 1, labels[place])
+            labels[place] = np.where(ink, label + 1, 0)
         return image, labels
 
 
@@ -120,7 +122,9 @@ def draw(model: nn.Module, path: Path, number: int = 4) -> None:
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.colors import ListedColormap
 
+    colors = ListedColormap(["black", *mpl.colormaps["tab10"](range(10))])
     images, labels = Canvases(held_out=True, seed=2).draw(number)
     rows = [x.numpy() for x in (images[:, 0], labels, model.eval()(images).argmax(1))]
     figure, axes = plt.subplots(3, number, figsize=(2.6 * number, 6), layout="constrained")
@@ -129,10 +133,10 @@ def draw(model: nn.Module, path: Path, number: int = 4) -> None:
             if name == "image":
                 axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
             else:
-                shown = axis.imshow(picture, cmap="tab20", vmin=-0.5, vmax=19.5)
+                shown = axis.imshow(picture, cmap=colors, vmin=-0.5, vmax=CLASSES - 0.5)
             axis.set(xticks=[], yticks=[])
         row[0].set_ylabel(name)
-    bar = figure.colorbar(shown, ax=axes, boundaries=np.arange(-0.5, CLASSES), shrink=0.6)
+    bar = figure.colorbar(shown, ax=axes, shrink=0.6)
     bar.set_ticks(range(CLASSES), labels=["-", *map(str, range(10))])
     figure.savefig(path, dpi=80)
     plt.close(figure)
@@ -144,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--model", default="test_cvt_ls", help="a model with maps at stride 4")
-    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--canvases", type=int, default=200, help="held-out ones to evaluate on")
     parser.add_argument("--picture", type=Path, default=Path("docs/segment_digits.png"))
     args = parser.parse_args(argv)
