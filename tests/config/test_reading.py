@@ -45,6 +45,43 @@ def test_a_command_line_of_timms_script_is_understood() -> None:
     assert (config.batch_size, config.workers, config.opt_betas) == (128, 8, [0.9, 0.95])
 
 
+# Two that timm's documentation gives for its own weights, and one of short spellings.
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        (
+            "/imagenet -b 64 --sched cosine --epochs 200 --lr 0.05 --amp --remode pixel "
+            "--reprob 0.6 --aug-splits 3 --aa rand-m9-mstd0.5-inc1 --resplit --split-bn --jsd "
+            "--dist-bn reduce",
+            {"aug_splits": 3, "jsd_loss": True, "split_bn": True, "resplit": True, "amp": True},
+        ),
+        (
+            "/imagenet --model efficientnet_b2 -b 128 --sched step --epochs 450 --decay-epochs 2.4 "
+            "--decay-rate .97 --opt rmsproptf --opt-eps .001 -j 8 --warmup-lr 1e-6 "
+            "--weight-decay 1e-5 --drop 0.3 --drop-path 0.2 --model-ema --model-ema-decay 0.9999 "
+            "--aa rand-m9-mstd0.5 --remode pixel --reprob 0.2 --lr .016",
+            {"decay_epochs": 2.4, "decay_rate": 0.97, "opt": "rmsproptf", "drop": 0.3},
+        ),
+        (
+            "--data-dir /imagenet -m resnet50 -vb 32 --dr 0.5 --sched plateau --patience-epochs 3 "
+            "--log-freq 5 --torchcompile --amp-impl native --fast-norm --save-images",
+            {
+                "model": "resnet50",
+                "validation_batch_size": 32,
+                "decay_rate": 0.5,
+                "patience_epochs": 3,
+                "log_interval": 5,
+                "torchcompile": "inductor",
+            },
+        ),
+    ],
+)
+def test_more_command_lines_of_timms_script(line: str, wanted: dict[str, object]) -> None:
+    config = _read(*line.split())
+    assert {name: getattr(config, name) for name in wanted} == wanted
+    config.check()
+
+
 def test_a_flag_of_timms_that_changes_nothing_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     _read("--use-multi-epochs-loader")
     assert "--use-multi-epochs-loader has no effect" in caplog.text
@@ -78,7 +115,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         ("model_kwargs: [1]\n", "c.yaml:1: model_kwargs must be a mapping, got [1]."),
         ("smoothing: 1\n", "c.yaml:1: smoothing must be below 1, got 1.0."),
         ("epochs: 1\nepochs: 2\n", "c.yaml:2: epochs is set twice."),
-        ("torchscript: true\n", "c.yaml:1: torchscript is left out: use --torchcompile."),
+        ("torchscript: true\n", "c.yaml:1: torchscript is left out: torch has deprecated it;"),
         ("- lr\n", "c.yaml:1: must hold 'key: value' lines."),
         ("lr: [1\n", "c.yaml:2: not valid YAML:"),
         ("model: !!python/object:os.system x\n", "not valid YAML: could not determine a const"),
@@ -99,7 +136,7 @@ def test_a_mistake_in_the_file_is_named_with_its_line(
         (["--wieght-decay", "1"], "unknown flag '--wieght-decay'; did you mean '--weight-decay'?"),
         (["--batch-size", "0"], "--batch-size must be positive, got 0."),
         (["--lr", "fast"], "--lr must be a number, got 'fast'."),
-        (["--torchscript"], "--torchscript is left out: use --torchcompile."),
+        (["--torchscript"], "--torchscript is left out: torch has deprecated it;"),
         (["--model-kwargs", "depth"], "--model-kwargs must be KEY=VALUE, got 'depth'."),
         (["--config", "nowhere.yaml"], "--config nowhere.yaml: No such file or directory."),
         (["a", "b"], "unexpected argument 'b'."),
@@ -107,6 +144,12 @@ def test_a_mistake_in_the_file_is_named_with_its_line(
         (["--mixup", "1", "-b", "3"], "--batch-size must be even with mixup or cutmix, got 3."),
         (["--experiment", "../up"], "--experiment must be the plain name of a folder"),
         (["--scale", "1", "0.5"], "--scale and --ratio must be lower, upper"),
+        (["--aug-splits", "1"], "--aug-splits must be 0 or at least 2, got 1."),
+        (["--aug-splits", "2", "--mixup", "1"], "--aug-splits cannot go with mixup or cutmix."),
+        (["--jsd-loss"], "--jsd-loss needs --aug-splits of at least 2."),
+        (["--split-bn"], "--split-bn needs --aug-splits of at least 2, or --resplit."),
+        (["--split-bn", "--resplit", "-b", "3"], "--batch-size must be even with --split-bn"),
+        (["--split-bn", "--resplit", "--sync-bn"], "--split-bn cannot go with --sync-bn."),
     ],
 )
 def test_a_mistake_in_the_flags_is_named(argv: list[str], message: str) -> None:

@@ -23,6 +23,7 @@ CONFIG = TrainConfig(
     mixup_mode="elem",
     reprob=0.5,
 )
+PLAIN: dict[str, Any] = {"mixup": 0.0, "cutmix": 0.0, "reprob": 0.0}
 DATA = {
     "input_size": (3, 32, 32),
     "mean": (0.5,) * 3,
@@ -76,10 +77,9 @@ def test_loading_processes_change_nothing() -> None:
 
 
 def test_processes_share_the_images_of_one_with_their_global_batch() -> None:
-    plain = {"mixup": 0.0, "cutmix": 0.0, "reprob": 0.0}
-    (alone, labels), *_ = _batches(**plain).epoch(0)
+    (alone, labels), *_ = _batches(**PLAIN).epoch(0)
     halves = [
-        next(iter(_batches(Ranks(CPU, rank=rank, world_size=2), batch_size=50, **plain).epoch(0)))
+        next(iter(_batches(Ranks(CPU, rank=rank, world_size=2), batch_size=50, **PLAIN).epoch(0)))
         for rank in range(2)
     ]
     for rank, (images, targets) in enumerate(halves):
@@ -94,12 +94,38 @@ def test_mixing_ends_at_its_epoch() -> None:
 
 
 def test_repeated_augmentation_shows_fewer_images_in_more_versions() -> None:
-    plain = {"mixup": 0.0, "cutmix": 0.0, "reprob": 0.0}
-    sampler = _batches(aug_repeats=3, **plain).sampler
+    sampler = _batches(aug_repeats=3, **PLAIN).sampler
     assert sampler is not None
     images = [key.image for batch in sampler for key in batch]
     assert len(images) == 1400
     assert 460 < len(set(images)) < 480
+
+
+def test_augmentation_splits_show_each_image_clean_and_then_in_other_versions() -> None:
+    augmented = {"aug_splits": 3, "color_jitter": 0.9, "batch_size": 10, **PLAIN}
+    batches = _batches(**augmented)
+    images, targets = next(iter(batches.epoch(0)))
+    (clean, second, third), labels = images.split(10), targets.split(10)
+    assert len(images) == 30
+    assert torch.equal(labels[0], labels[1])
+    assert torch.equal(labels[0], labels[2])
+    for one, other in ((clean, second), (clean, third), (second, third)):
+        assert (one != other).flatten(1).any(1).sum() >= 9  # a crop may be black
+    same, _ = next(iter(_batches(**augmented | {"color_jitter": 0.0}).epoch(0)))
+    assert torch.equal(same, clean.repeat(3, 1, 1, 1))
+    again = next(iter(_batches(**augmented, workers=1).epoch(0)))
+    assert _same([again], [(images, targets)])
+
+
+@pytest.mark.parametrize("aug_splits", [0, 2, 4])
+def test_resplit_spares_the_clean_part_of_a_batch(aug_splits: int) -> None:
+    spared = PLAIN | {"reprob": 1.0, "remode": "const", "batch_size": 12, "aug_splits": aug_splits}
+    part = 12 if aug_splits else 6
+    whole, _ = next(iter(_batches(**PLAIN | spared | {"reprob": 0.0}).epoch(0)))
+    erased, _ = next(iter(_batches(**spared, resplit=True).epoch(0)))
+    differs = (whole != erased).flatten(1).any(1)
+    assert not differs[:part].any()
+    assert differs[part:].all()
 
 
 def test_data_smaller_than_an_update_is_refused() -> None:

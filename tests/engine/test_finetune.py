@@ -98,6 +98,8 @@ def test_a_file_of_another_architecture_is_refused_in_one_line(
         ["--grad-checkpointing", "--channels-last", "--clip-grad", "1", "--clip-mode", "agc"],
         ["--amp", "--amp-dtype", "bfloat16", "--bce-loss", "--cutmix", "1", "--aug-repeats", "2"],
         ["--opt", "lamb", "--lr-base", "0.01", "--sched-on-updates", "--aa", "rand-m5-inc1"],
+        ["--aug-splits", "3", "--aa", "rand-m9-mstd0.5-inc1", "--resplit", "--jsd-loss"],
+        ["--fast-norm", "--save-images", "--torchcompile", "eager"],
     ],
 )
 def test_options_of_timm_train(
@@ -107,3 +109,35 @@ def test_options_of_timm_train(
         flags = [*flags, "--kd-model-path", str(pretrained)]
     weights = _trained(three_classes, tmp_path / "run", "--img-size", "32", *flags)
     assert all(weight.isfinite().all() for weight in weights.values())
+
+
+def test_norms_of_augmentation_splits_are_for_training_alone(
+    three_classes: Path, tmp_path: Path
+) -> None:
+    flags = ["--model", "test_cvt_ls", "--img-size", "32", "--aug-splits", "2", "--split-bn"]
+    weights = _trained(three_classes, tmp_path / "run", *flags, "--jsd-loss")
+    split = {name for name in weights if ".aux_bn." in name}
+    assert split
+    model = create_model("test_cvt_ls", num_classes=3)
+    engine.load_weights(model, tmp_path / "run" / "last.pth.tar", use_ema=False)
+    loaded = model.state_dict()
+    assert loaded.keys() == weights.keys() - split
+    assert all(torch.equal(loaded[name], weights[name]) for name in loaded)
+
+
+def test_a_resumed_plateau_schedule_is_that_of_the_undisturbed_run(
+    three_classes: Path, tmp_path: Path
+) -> None:
+    flags = [
+        *("--img-size", "32", "--sched", "plateau", "--patience-epochs", "0", "--lr-noise", "0.5"),
+        *("--warmup-epochs", "1", "--decay-rate", "0.5", "--lr", "1e-5", "--epochs", "8"),
+    ]
+    with pytest.warns(FutureWarning, match="PlateauLRScheduler is deprecated"):
+        wanted = _trained(three_classes, tmp_path / "whole", *flags)
+        _trained(three_classes, tmp_path / "halved", *flags, "--stop-epoch", "5")
+        found = _trained(three_classes, tmp_path / "halved", *flags, "--resume", "auto")
+    summaries = [(tmp_path / name / "summary.csv").read_text() for name in ("whole", "halved")]
+    assert summaries[0] == summaries[1]
+    rates = {line.split(",")[-3] for line in summaries[0].splitlines()[1:]}
+    assert len(rates) > 3, "the schedule did not decay"
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)

@@ -4,7 +4,7 @@ import argparse
 import difflib
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
@@ -34,21 +34,19 @@ class Parser(argparse.ArgumentParser):
     """Flags made from a schema; a mistake ends the program with one line and status 2."""
 
     def __init__(self, schema: type[DataConfig], prog: str, description: str) -> None:
-        super().__init__(
-            prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS
-        )
+        super().__init__(prog, description=description, argument_default=argparse.SUPPRESS)
         self.schema = schema
         self.add_argument("data", nargs="?", metavar="DIR", help="same as --data-dir")
         self.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings")
         for one in fields(schema):
-            self._add_field(one.name, one.metadata["help"], one.metadata["short"])
+            self._add_field(one.name, one.metadata)
         self.flags = [f"--{one.name.replace('_', '-')}" for one in fields(schema)]
         self._add_timm_flags()
 
-    def _add_field(self, name: str, text: str, short: str) -> None:
+    def _add_field(self, name: str, about: Mapping[str, Any]) -> None:
         kind, item, _ = _kind(self.schema, name)
-        flags = [f"-{short}"] * bool(short) + ["--" + name.replace("_", "-")]
-        help_text = text.replace("%", "%%")
+        flags = ["--" + name.replace("_", "-"), *about["also"].split()]
+        help_text = about["help"].replace("%", "%%")
         if kind is bool and name.startswith("no_"):
             self.add_argument(*flags, dest=name, action="store_true", help=help_text)
             off = "--" + name.removeprefix("no_").replace("_", "-")
@@ -58,9 +56,16 @@ class Parser(argparse.ArgumentParser):
                 *flags, dest=name, action=argparse.BooleanOptionalAction, help=help_text
             )
         else:
-            nargs = "+" if kind in (list, dict) else None
+            nargs = "+" if kind in (list, dict) else "?" if about["alone"] else None
             metavar = "KEY=VALUE" if kind is dict else (item or kind).__name__.upper()
-            self.add_argument(*flags, dest=name, nargs=nargs, metavar=metavar, help=help_text)
+            self.add_argument(
+                *flags,
+                dest=name,
+                nargs=nargs,
+                const=about["alone"],
+                metavar=metavar,
+                help=help_text,
+            )
 
     def _add_timm_flags(self) -> None:
         hidden = argparse.SUPPRESS
@@ -135,7 +140,7 @@ def _given(parser: Parser, argv: Sequence[str] | None) -> dict[str, Any]:
         raise ConfigError(f"unexpected argument {unknown[0]!r}.")
     if unknown:
         word = unknown[0].partition("=")[0]
-        raise ConfigError(f"unknown flag {word!r}{nearest(word, parser.flags)}.")
+        raise ConfigError(f"unknown flag {word!r}{nearest(word, parser.flags)}")
     given = vars(known)
     for name in given.keys() & LEFT_OUT.keys():
         raise ConfigError(f"--{name.replace('_', '-')} is left out: {LEFT_OUT[name]}.")
@@ -159,7 +164,7 @@ def _file_values(schema: type[DataConfig], file: Path) -> dict[str, Any]:
         if name in LEFT_OUT:
             raise ConfigError(f"{where} is left out: {LEFT_OUT[name]}.")
         if name not in known:
-            raise ConfigError(f"{file}:{line}: unknown key {name!r}{nearest(name, known)}.")
+            raise ConfigError(f"{file}:{line}: unknown key {name!r}{nearest(name, known)}")
         values[name] = _checked(schema, name, value, where, from_flag=False)
     return values
 
@@ -221,8 +226,8 @@ def _checked(
         value = _converted(value, kind, where)
     rule: Rule = next(one.metadata["rule"] for one in fields(schema) if one.name == name)
     if broken := rule.broken_by(value):
-        near = nearest(str(value), rule.choices) if rule.choices else ""
-        raise ConfigError(f"{where} {broken}, got {value!r}{near}.")
+        end = nearest(str(value), rule.choices)
+        raise ConfigError(f"{where} {broken}, got {value!r}{end}")
     return value
 
 
@@ -254,6 +259,6 @@ def _pairs(words: list[str], where: str) -> dict[str, Any]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """'; did you mean X?' for what is close, else nothing."""
+    """The end of an error: '; did you mean X?' where something is close, else a full stop."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {near[0]!r}?" if near else "."

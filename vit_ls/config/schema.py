@@ -49,8 +49,9 @@ class Rule:
         return None
 
 
-def _f(default: Any, text: str, rule: Rule = Rule(), *, short: str = "") -> Any:
-    metadata = {"help": text, "short": short, "rule": rule}
+def _f(default: Any, text: str, rule: Rule = Rule(), *, also: str = "", alone: Any = None) -> Any:
+    """A setting; `also` spells its flag another way, `alone` is its value where none follows."""
+    metadata = {"help": text, "rule": rule, "also": also, "alone": alone}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -61,7 +62,9 @@ _SHARE = Rule(least=0, most=1)
 _COUNT = Rule(least=0)
 _POSITIVE = Rule(above=0)
 _PAIR = Rule(above=0, lengths=(2,))
-_SCHEDULES = ("cosine", "tanh", "step", "multistep", "poly", "wsd", "rsqrt", "constant", "none")
+_SCHEDULES = (
+    *("cosine", "tanh", "step", "multistep", "poly", "wsd", "rsqrt", "plateau", "constant", "none"),
+)
 _CROPS = ("center", "squash", "border")
 _RESAMPLING = ("nearest", "bilinear", "bicubic", "lanczos")
 
@@ -72,7 +75,7 @@ class DataConfig:
 
     data_dir: str = _f("", "folder or tar of the images; without it and --dataset: the digits")
     dataset: str = _f(
-        "", "kind: '' (folder, tar), digits, torch/, hfds/, wds/, tfds/ NAME", short="d"
+        "", "kind: '' (folder, tar), digits, torch/, hfds/, wds/, tfds/ NAME", also="-d"
     )
     dataset_download: bool = _f(False, "let torch/ and tfds/ datasets download")
     dataset_trust_remote_code: bool = _f(False, "let a Hugging Face dataset run its own code")
@@ -80,7 +83,7 @@ class DataConfig:
     input_img_mode: str | None = _f(None, "default: L for 1 channel", Rule(choices=("RGB", "L")))
     input_key: str | None = _f(None, "key of the images in wds/ and hfds/ datasets")
     target_key: str | None = _f(None, "key of the labels in wds/ and hfds/ datasets")
-    model: str = _f("resnet50", "any model that timm knows")
+    model: str = _f("resnet50", "any model that timm knows", also="-m")
     pretrained: bool = _f(False, "start from the published weights")
     pretrained_path: str | None = _f(None, "start from this file as if it were the published one")
     pretrained_cfg_overlay: dict[str, Any] = _f({}, "changes to the model's pretrained config")
@@ -94,8 +97,8 @@ class DataConfig:
     mean: list[float] | None = _f(None, "mean of the normalisation", Rule(lengths=(1, 3)))
     std: list[float] | None = _f(None, "std of the normalisation", Rule(above=0, lengths=(1, 3)))
     interpolation: str = _f("", "resampling", Rule(choices=("", *_RESAMPLING)))
-    batch_size: int = _f(128, "images per process and step", _POSITIVE, short="b")
-    workers: int = _f(4, "loading processes per process", _COUNT, short="j")
+    batch_size: int = _f(128, "images per process and step", _POSITIVE, also="-b")
+    workers: int = _f(4, "loading processes per process", _COUNT, also="-j")
     max_unreadable: int = _f(10, "images of a split that may be unreadable", _COUNT)
     pin_mem: bool = _f(False, "pin the batches' memory")
     model_kwargs: dict[str, Any] = _f({}, "more arguments of the model, KEY=VALUE ...")
@@ -105,10 +108,13 @@ class DataConfig:
     amp_dtype: str = _f(
         "bfloat16", "of mixed precision (timm: float16)", Rule(choices=("bfloat16", "float16"))
     )
-    torchcompile: str | None = _f(None, "torch.compile with this backend (inductor)")
+    torchcompile: str | None = _f(
+        None, "torch.compile, with this backend (alone: inductor)", alone="inductor"
+    )
     torchcompile_mode: str | None = _f(None, "mode of torch.compile")
     dist_timeout: float = _f(600.0, "seconds until a lost rank ends the job", _POSITIVE)
-    log_interval: int = _f(50, "steps between two log lines", _POSITIVE)
+    fast_norm: bool = _f(False, "timm's norms in the precision of autocast, not in float32")
+    log_interval: int = _f(50, "steps between two log lines", _POSITIVE, also="--log-freq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +143,7 @@ class TrainConfig(DataConfig):
     # model
     initial_checkpoint: str = _f("", "start from these weights, strictly")
     freeze: str | None = _f(None, "train the classifier alone", Rule(choices=("backbone",)))
-    validation_batch_size: int | None = _f(None, "default: batch_size", _POSITIVE)
+    validation_batch_size: int | None = _f(None, "default: batch_size", _POSITIVE, also="-vb")
     grad_accum_steps: int = _f(1, "batches per optimiser step", _POSITIVE)
     grad_checkpointing: bool = _f(False, "recompute activations in the backward pass")
     # run
@@ -183,7 +189,8 @@ class TrainConfig(DataConfig):
     warmup_epochs: int = _f(5, "epochs of warm-up", _COUNT)
     warmup_prefix: bool = _f(False, "do not count the warm-up in epochs")
     cooldown_epochs: int = _f(0, "epochs at min_lr after the schedule", _COUNT)
-    decay_rate: float = _f(0.1, "factor per decay", _POSITIVE)
+    patience_epochs: int = _f(10, "epochs without progress before plateau decays", _COUNT)
+    decay_rate: float = _f(0.1, "factor per decay", _POSITIVE, also="--dr")
     # augmentation and regularisation
     no_aug: bool = _f(False, "no augmentation")
     train_crop_mode: str | None = _f(None, "training crop", Rule(choices=("rrc", "rkrc", "rkrr")))
@@ -197,6 +204,9 @@ class TrainConfig(DataConfig):
     gaussian_blur_prob: float = _f(0.0, "blur", _SHARE)
     aa: str | None = _f(None, "AutoAugment or RandAugment policy")
     aug_repeats: int = _f(0, "versions of an image per epoch, of 1 / as many images", _COUNT)
+    aug_splits: int = _f(0, "AugMix: versions of each image, the first one clean", _COUNT)
+    jsd_loss: bool = _f(False, "Jensen-Shannon divergence between them, and cross-entropy")
+    split_bn: bool = _f(False, "batch norm for each of them (also for each half with --resplit)")
     bce_loss: bool = _f(False, "binary cross-entropy")
     bce_sum: bool = _f(False, "sum it over the classes")
     bce_target_thresh: float | None = _f(None, "threshold of its soft targets", _SHARE)
@@ -204,6 +214,7 @@ class TrainConfig(DataConfig):
     reprob: float = _f(0.0, "random erasing", _SHARE)
     remode: str = _f("pixel", "what it fills in", Rule(choices=("pixel", "rand", "const")))
     recount: int = _f(1, "patches it erases", _POSITIVE)
+    resplit: bool = _f(False, "spare the clean versions, or the first half without --aug-splits")
     mixup: float = _f(0.0, "mixup alpha", _COUNT)
     cutmix: float = _f(0.0, "cutmix alpha", _COUNT)
     cutmix_minmax: list[float] | None = _f(
@@ -247,6 +258,7 @@ class TrainConfig(DataConfig):
     val_interval: int = _f(1, "epochs between evaluations", _POSITIVE)
     eval_metric: str = _f("top1", "decides what is best", Rule(choices=("top1", "top5", "loss")))
     skip_nonfinite: int = _f(0, "updates with a non-finite loss to skip before stopping", _COUNT)
+    save_images: bool = _f(False, "write a batch of training images at each log interval")
     log_tensorboard: bool = _f(False, "write TensorBoard events")
     log_wandb: bool = _f(False, "log to Weights & Biases")
     wandb_project: str | None = _f(None, "project there")
@@ -262,6 +274,7 @@ class TrainConfig(DataConfig):
                 self.mixes and self.batch_size % 2 == 1,
                 f"--batch-size must be even with mixup or cutmix, got {self.batch_size}.",
             ),
+            *self._broken_splits(),
             (
                 self.scale[0] > self.scale[1] or self.ratio[0] > self.ratio[1],
                 f"--scale and --ratio must be lower, upper; got {self.scale}, {self.ratio}.",
@@ -278,6 +291,24 @@ class TrainConfig(DataConfig):
             if broken:
                 raise ConfigError(message)
 
+    def _broken_splits(self) -> list[tuple[bool, str]]:
+        splits, several = self.aug_splits, self.aug_splits > 1
+        return [
+            (splits == 1, "--aug-splits must be 0 or at least 2, got 1."),
+            (several and self.mixes, "--aug-splits cannot go with mixup or cutmix."),
+            (self.jsd_loss and not several, "--jsd-loss needs --aug-splits of at least 2."),
+            (self.jsd_loss and self.bce_loss, "--jsd-loss cannot go with --bce-loss."),
+            (
+                self.split_bn and not (several or self.resplit),
+                "--split-bn needs --aug-splits of at least 2, or --resplit.",
+            ),
+            (self.split_bn and self.sync_bn, "--split-bn cannot go with --sync-bn."),
+            (
+                self.split_bn and not several and self.batch_size % 2 == 1,
+                f"--batch-size must be even with --split-bn, got {self.batch_size}.",
+            ),
+        ]
+
     @property
     def mixes(self) -> bool:
         """Whether images are mixed, so that targets are soft."""
@@ -293,32 +324,37 @@ INHERITED = (
 )
 
 # timm's flags that are not fields above: why, and whether leaving them out changes the training.
-HARMLESS_WITH_VALUE = ("worker_seeding", "local_rank")
+HARMLESS_WITH_VALUE = ("worker_seeding", "local_rank", "amp_impl")
 HARMLESS = {
     "use_multi_epochs_loader": "loading processes stay alive between epochs anyway",
     "worker_seeding": "each image has its own seed here",
     "no_prefetcher": "the prefetcher runs on a CPU too",
     "local_rank": "the rank is read from the environment",
+    "amp_impl": "mixed precision is torch's",
     "no_ddp_bb": "buffers are not broadcast: --dist-bn keeps the statistics together",
     "synchronize_step": "the step time is read at the log interval",
 }
+_ONE_SIZE = "all images of a run have one size"
 LEFT_OUT = {
-    "torchscript": "use --torchcompile",
+    "torchscript": "torch has deprecated it; use --torchcompile",
+    "fuser": "it belongs to TorchScript; use --torchcompile",
     "aot_autograd": "use --torchcompile",
-    "fuser": "use --torchcompile",
-    "fast_norm": "norms run in float32",
-    "split_bn": "AugMix splits are not supported",
-    "aug_splits": "AugMix splits are not supported",
-    "resplit": "AugMix splits are not supported",
-    "jsd_loss": "AugMix splits are not supported",
     "apex_amp": "use --amp",
     "native_amp": "use --amp",
-    "amp_impl": "use --amp",
     "drop_connect": "use --drop-path",
-    "tta": "test-time augmentation is not supported",
-    "save_images": "not supported",
-    "patience_epochs": "the plateau schedule cannot be resumed, and is left out",
-    "train_size_schedule": "one size per run",
-    "naflex_loader": "one size per run",
-    "multi_label": "one label per image",
+    "tta": "timm's script averages neighbouring images, not versions of one",
+    "train_size_schedule": _ONE_SIZE,
+    "naflex_loader": _ONE_SIZE,
+    "naflex_max_seq_len": _ONE_SIZE,
+    "multi_label": "images have one label each",
+    "num_gpu": "start several processes with torchrun",
+    "retry": "set a smaller --batch-size",
+    "model_dtype": "use --amp",
+    "valid_labels": "python -m robustness counts on the classes of a data set alone",
+    "metrics_avg": "--per-class writes the counts of each class",
+    "results_format": "--results-file is a CSV file",
+    "tf_preprocessing": "images are prepared by timm's transforms",
+    "test_pool": "set --img-size; the models here take any",
+    "reparam": "not supported",
+    "crop_border_pixels": "use --crop-mode and --crop-pct",
 }

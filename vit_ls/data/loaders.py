@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from timm.data import (
-    FastCollateMixup,
-    create_loader,
-    create_transform,
-)
+from timm.data import AugMixDataset, FastCollateMixup, create_loader, create_transform
 from timm.data.loader import PrefetchLoader, fast_collate
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -96,7 +92,7 @@ class SeededImages(Dataset[Any]):
     """Collated batches of a data set, one per list of keys.
 
     Args:
-        images: The data set.
+        dataset: The data set.
         collate: Makes a batch of samples; may mix them.
         seed: Of the run.
         mix_until: First epoch without mixing; None mixes in all.
@@ -104,12 +100,12 @@ class SeededImages(Dataset[Any]):
     """
 
     def __init__(
-        self, images: Images, collate: Any, *, seed: int, mix_until: int | None, max_unreadable: int
+        self, dataset: Any, collate: Any, *, seed: int, mix_until: int | None, max_unreadable: int
     ) -> None:
-        self.dataset, self.collate, self.seed = images.dataset, collate, seed
+        self.dataset, self.collate, self.seed = dataset, collate, seed
         self.mix_until, self.max_unreadable = mix_until, max_unreadable
         # Shared with the loading processes; setting a flag twice does no harm, so needs no lock.
-        self.unreadable = torch.zeros(len(images.dataset), dtype=torch.uint8).share_memory_()
+        self.unreadable = torch.zeros(len(dataset), dtype=torch.uint8).share_memory_()
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -144,10 +140,12 @@ class TrainBatches:
     """The training batches of this process.
 
     Attributes:
+        images: The training split.
         unreadable: One flag per image, set where it could not be read; None for streamed data.
         max_unreadable: More flags than this must stop the run.
     """
 
+    images: Images
     loader: Any
     sampler: EpochSampler | None
     unreadable: Tensor | None
@@ -181,7 +179,7 @@ class TrainBatches:
 
     def name(self, index: int) -> str:
         """File name of an image, where it has one."""
-        dataset = self.loader.dataset.dataset
+        dataset = self.images.dataset
         return str(dataset.filename(index)) if hasattr(dataset, "filename") else f"image {index}"
 
 
@@ -197,15 +195,20 @@ def train_batches(
         place: This process.
 
     Raises:
-        ConfigError: The data is smaller than one global batch.
+        ConfigError: The data is smaller than one global batch, or streamed where it cannot be.
     """
     collate = fast_collate if not config.mixes else FastCollateMixup(**_mixing(config))
     if images.streamed:
+        if config.aug_splits:
+            raise ConfigError("--aug-splits needs a data set that is not streamed.")
         streamed = _streamed(images, config, data_config, collate, place)
-        return TrainBatches(streamed, None, None, config.max_unreadable)
-    images.dataset.transform = train_transform(config, data_config)
+        return TrainBatches(images, streamed, None, None, config.max_unreadable)
+    dataset = images.dataset
+    if config.aug_splits:
+        dataset = AugMixDataset(dataset, num_splits=config.aug_splits)
+    dataset.transform = train_transform(config, data_config)
     sampler = EpochSampler(
-        len(images.dataset),
+        len(dataset),
         config.batch_size,
         seed=config.seed,
         rank=place.rank,
@@ -216,17 +219,17 @@ def train_batches(
         raise ConfigError(
             "the training split must fill an update: --batch-size x --grad-accum-steps x processes "
             f"= {config.batch_size * config.grad_accum_steps * place.world_size}, "
-            f"got {len(images.dataset)} images."
+            f"got {len(dataset)} images."
         )
     batches = SeededImages(
-        images,
+        dataset,
         collate,
         seed=config.seed,
         mix_until=config.mixup_off_epoch or None,
         max_unreadable=config.max_unreadable,
     )
     loader = _prefetched(batches, sampler, config, data_config, place)
-    return TrainBatches(loader, sampler, batches.unreadable, config.max_unreadable)
+    return TrainBatches(images, loader, sampler, batches.unreadable, config.max_unreadable)
 
 
 def eval_loader(
@@ -250,12 +253,15 @@ def eval_loader(
 
 
 def train_transform(config: TrainConfig, data_config: dict[str, Any]) -> Any:
-    """Timm's training transform for uint8 batches."""
+    """Timm's training transform for uint8 batches; in three parts with `--aug-splits`."""
     interpolation = config.train_interpolation
     if config.no_aug:
         interpolation = data_config["interpolation"]
     return create_transform(
-        data_config["input_size"], interpolation=interpolation, **_augment(config)
+        data_config["input_size"],
+        interpolation=interpolation,
+        separate=config.aug_splits > 0,
+        **_augment(config),
     )
 
 
@@ -285,11 +291,17 @@ def _prefetched(
         re_prob=0.0 if config.no_aug else config.reprob,
         re_mode=config.remode,
         re_count=config.recount,
+        re_num_splits=_erasing_splits(config),
     )
     if loader.random_erasing is not None:
         erase: Any = _SeededErasing(loader.random_erasing, config.seed, place.rank)
         loader.random_erasing = erase
     return loader
+
+
+def _erasing_splits(config: TrainConfig) -> int:
+    """Into how many parts erasing divides a batch, to spare the first one."""
+    return (config.aug_splits or 2) if config.resplit else 0
 
 
 def _pins(config: DataConfig, place: Place) -> bool:
@@ -341,6 +353,7 @@ def _streamed(
         re_prob=config.reprob,
         re_mode=config.remode,
         re_count=config.recount,
+        re_split=config.resplit,
         num_workers=config.workers,
         distributed=place.world_size > 1,
         collate_fn=collate,

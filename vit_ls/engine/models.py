@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from timm.layers import convert_splitbn_model, set_fast_norm
 from timm.models import (
     is_model,
     list_models,
@@ -26,8 +27,8 @@ _logger = logging.getLogger(__name__)
 def check_model_name(name: str, flag: str = "--model") -> None:
     """Raise ConfigError for a name that timm does not know."""
     if ":" not in name and not is_model(name):
-        near = nearest(name, list_models())
-        raise ConfigError(f"{flag} must be a model that timm knows, got {name!r}{near}.")
+        end = nearest(name, list_models())
+        raise ConfigError(f"{flag} must be a model that timm knows, got {name!r}{end}")
 
 
 def make_model(factory: Callable[..., nn.Module], config: DataConfig) -> Any:
@@ -36,6 +37,7 @@ def make_model(factory: Callable[..., nn.Module], config: DataConfig) -> Any:
     Raises:
         ConfigError: The factory, or the model, refuses the arguments.
     """
+    set_fast_norm(config.fast_norm)
     return _made(config.model, lambda: factory(**_model_kwargs(config)))
 
 
@@ -108,6 +110,8 @@ def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.M
             set_grad_checkpointing(enable=True)
         if config.sync_bn and torch.distributed.is_initialized():
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if config.split_bn:
+            model = convert_splitbn_model(model, max(config.aug_splits, 2))
     elif config.torchcompile:
         model.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
     model = model.to(device)
@@ -145,7 +149,7 @@ def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
     if use_ema is None:
         use_ema = _prefers_ema(path)
     try:
-        load_checkpoint(model, str(path), use_ema=use_ema)
+        load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=_without_split_norms)
     # A damaged file raises whatever the part of it raises that is read first.
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
@@ -180,6 +184,11 @@ def _prefers_ema(path: Path) -> bool:
     if average is None:
         return False
     return bool(average < plain if name == "loss" else average > plain)
+
+
+def _without_split_norms(state: dict[str, Any], _model: nn.Module) -> dict[str, Any]:
+    """The weights without the norms that `--split-bn` adds for training alone."""
+    return {name: value for name, value in state.items() if ".aux_bn." not in name}
 
 
 def _freeze_backbone(model: nn.Module) -> None:

@@ -105,6 +105,8 @@ def make_schedule(
 
 def _loss_kwargs(config: TrainConfig) -> dict[str, Any]:
     kwargs: dict[str, Any] = {"smoothing": config.smoothing, "soft_targets": config.mixes}
+    if config.jsd_loss:
+        kwargs |= {"loss_type": "jsd", "jsd_splits": config.aug_splits}
     if config.bce_loss:
         kwargs |= {
             "loss_type": "bce",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torchvision.utils import save_image
 from tqdm import tqdm
 
 from vit_ls.config import TrainConfig
@@ -37,6 +38,7 @@ class Reporter:
         self._wandb = _wandb(config, folder) if config.log_wandb else None
         self._started, self._first = time.perf_counter(), done
         self._drawable = True
+        self._saves_images = config.save_images
 
     def step(self) -> None:
         """Count one update."""
@@ -57,6 +59,11 @@ class Reporter:
                 "epoch %d update %d/%d %s left=%s", at.epoch, at.updates, self.total, text, left
             )
         self._scalars("step", values, at.updates)
+
+    def images(self, at: Progress, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Write a batch of training images to a file, if that is wanted."""
+        if self._saves_images:
+            save_image(batch[0], self.folder / f"train-batch-{at.updates}.jpg", normalize=True)
 
     def epoch(self, rows: Sequence[dict[str, Any]], seconds: float) -> None:
         """Show the newest row of the summary, and draw the curves anew."""
@@ -108,10 +115,11 @@ class Reporter:
 
 
 class Timed:
-    """An iterator that knows how long it was waited for."""
+    """An iterator that knows how long it was waited for, and the last item."""
 
     def __init__(self, stream: Iterator[Any]) -> None:
         self.stream, self.waited = stream, 0.0
+        self.last: Any = None
 
     def __iter__(self) -> "Timed":
         return self
@@ -120,9 +128,10 @@ class Timed:
         """The next item."""
         started = time.perf_counter()
         try:
-            return next(self.stream)
+            self.last = next(self.stream)
         finally:
             self.waited += time.perf_counter() - started
+        return self.last
 
 
 class Interval:

@@ -45,7 +45,7 @@ class Progress:
 class RunState:
     """Everything of a run that a checkpoint restores.
 
-    The schedule is a function of the epoch and the number of updates, so these stand for it.
+    The schedule is a function of the summary and the number of updates, so these stand for it.
 
     Attributes:
         config: Of the run.

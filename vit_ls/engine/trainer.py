@@ -127,14 +127,24 @@ class Trainer:
         if self.config.start_epoch is not None:
             self.at.epoch, self.at.batch = self.config.start_epoch, 0
         if self.scheduler is not None and (self.at.epoch or self.at.updates):
-            self.scheduler.step(self.at.epoch)
-            self.scheduler.step_update(self.at.updates)
+            self._replay_schedule()
         _logger.info(
             "continuing from %s: epoch %d, batch %d.",
             self.keeper.last_saved,
             self.at.epoch,
             self.at.batch,
         )
+
+    def _replay_schedule(self) -> None:
+        """Bring the schedule to where the run stands; plateau's depends on each evaluation."""
+        if self.config.sched != "plateau":
+            self.scheduler.step(self.at.epoch)
+            self.scheduler.step_update(self.at.updates)
+        elif self.at.rows:
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["initial_lr"]
+            for row in self.at.rows:
+                self.scheduler.step(row["epoch"] + 1, self._metric(row))
 
     def fit(self, stop: StopRequests) -> Best:
         """Train to the end, or until a stop is requested.
@@ -189,6 +199,7 @@ class Trainer:
                 self._check_unreadable()
             if showing and reporter is not None:
                 reporter.interval(self.at, interval.values(self.at, self.ranks), self._lr())
+                reporter.images(self.at, stream.last)
                 interval = Interval(stream, self.at)
             if saving:
                 self.keeper.save_recovery()
@@ -248,9 +259,9 @@ class Trainer:
         loss_sum, images = self.ranks.total(sums.to(self.ranks.device)).tolist()
         row: dict[str, Any] = {"epoch": epoch, "train_loss": loss_sum / max(images, 1)}
         milestone = epoch + 1 in (config.save_epochs or [])
-        metric = None
         if (epoch + 1) % config.val_interval == 0 or milestone or epoch + 1 == self.last_epoch:
-            metric = self._evaluate(row)
+            self._evaluate(row)
+        metric = self._metric(row)
         row |= {"lr": self._lr(), "skipped": self.at.skipped}
         if self.train.unreadable is not None:
             row["unreadable"] = int(self.train.unreadable.sum())
@@ -264,9 +275,14 @@ class Trainer:
             self.scheduler.step(epoch + 1, metric)
         self.keeper.save_epoch(epoch, metric)
 
-    def _evaluate(self, row: dict[str, Any]) -> float:
-        """Evaluate the weights and their average into the row; returns what ranks the epoch."""
-        values = []
+    def _metric(self, row: dict[str, Any]) -> float | None:
+        """What ranks an epoch: the better of the weights' and their average's value."""
+        names = (f"eval_{self.config.eval_metric}", f"eval_ema_{self.config.eval_metric}")
+        better = min if self.config.eval_metric == "loss" else max
+        return better((row[name] for name in names if name in row), default=None)
+
+    def _evaluate(self, row: dict[str, Any]) -> None:
+        """Evaluate the weights and their average into the row."""
         for name, ema in (("eval_", False), ("eval_ema_", True)):
             model = self.task.get_eval_model(ema=ema)
             if model is None or (ema and self.config.model_ema_force_cpu):
@@ -285,8 +301,6 @@ class Trainer:
                 )
             row.update({name + key: value for key, value in result.metrics.items()})
             row["eval_unreadable"] = result.unreadable
-            values.append(result.metrics[self.config.eval_metric])
-        return min(values) if self.config.eval_metric == "loss" else max(values)
 
     def _best(self) -> Best:
         epoch, path = self.keeper.best
