@@ -77,9 +77,9 @@ def test_classes_that_differ_between_the_splits_are_named(folder: Path) -> None:
         open_splits(replace(CONFIG, data_dir=str(folder)))
 
 
-def test_a_hugging_face_or_streamed_data_set_needs_its_package(folder: Path) -> None:
+def test_a_missing_split_or_package_of_a_reader_is_named(folder: Path) -> None:
     (folder / "_info.json").write_text(json.dumps({"splits": {}}))
-    for dataset in ("hfds/mnist", "wds/x"):
+    for dataset in (f"hfds/{folder / 'nowhere'}", "wds/x"):
         config = replace(CONFIG, data_dir=str(folder), dataset=dataset)
         with pytest.raises(ConfigError, match=r"split 'train' of .* cannot be opened"):
             open_images(config, "train")

@@ -1,27 +1,18 @@
-"""Batches whose content depends on the seed, the epoch and the position alone.
+"""Loaders of training and evaluation, from timm's data sets, transforms and prefetcher."""
 
-Each image is drawn and augmented, and each batch mixed and erased, on generators seeded from (seed,
-epoch, position): the same batches come out whatever the number of loading processes, they can be
-entered at any position, and several processes see together what one with their global batch sees.
-"""
-
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from timm.data import AugMixDataset, FastCollateMixup, create_loader, create_transform
 from timm.data.loader import PrefetchLoader, fast_collate
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data.datasets import Images, UnreadableImageError
-from vit_ls.rng import seeded
-
-_logger = logging.getLogger(__name__)
-_ORDER, _IMAGE, _MIX, _ERASE = range(4)  # what a seed is for
+from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
 
 
 class Place(Protocol):
@@ -38,101 +29,6 @@ class Place(Protocol):
     @property
     def device(self) -> torch.device:
         """Where its batches go."""
-
-
-class Key(NamedTuple):
-    """One image of a run: which one, and where it is drawn."""
-
-    image: int
-    epoch: int
-    position: int
-
-
-class EpochSampler(Sampler[list[Key]]):
-    """The batches of one process, in an order given by (seed, epoch).
-
-    Args:
-        num_images: Size of the data set.
-        batch_size: Images per batch of this process.
-        seed: Of the order.
-        rank: Of this process.
-        world_size: Number of processes.
-        repeats: Versions of each image in an epoch of unchanged length; 1 / repeats of the images
-            are used in one epoch.
-    """
-
-    def __init__(
-        self,
-        num_images: int,
-        batch_size: int,
-        *,
-        seed: int,
-        rank: int,
-        world_size: int,
-        repeats: int,
-    ) -> None:
-        self.num_images, self.batch_size, self.seed = num_images, batch_size, seed
-        self.rank, self.world_size, self.repeats = rank, world_size, max(repeats, 1)
-        self.epoch = self.start = 0
-
-    def __len__(self) -> int:
-        return self.num_images // (self.batch_size * self.world_size)
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        with seeded(self.seed, self.epoch, 0, _ORDER):
-            order = torch.randperm(self.num_images)
-        order = order.repeat_interleave(self.repeats)[: self.num_images]
-        step = self.batch_size * self.world_size
-        for batch in range(self.start, len(self)):
-            positions = range(batch * step + self.rank, (batch + 1) * step, self.world_size)
-            yield [Key(int(order[place]), self.epoch, place) for place in positions]
-
-
-class SeededImages(Dataset[Any]):
-    """Collated batches of a data set, one per list of keys.
-
-    Args:
-        dataset: The data set.
-        collate: Makes a batch of samples; may mix them.
-        seed: Of the run.
-        mix_until: First epoch without mixing; None mixes in all.
-        max_unreadable: How many unreadable images are replaced before one stops the run.
-    """
-
-    def __init__(
-        self, dataset: Any, collate: Any, *, seed: int, mix_until: int | None, max_unreadable: int
-    ) -> None:
-        self.dataset, self.collate, self.seed = dataset, collate, seed
-        self.mix_until, self.max_unreadable = mix_until, max_unreadable
-        # Shared with the loading processes; setting a flag twice does no harm, so needs no lock.
-        self.unreadable = torch.zeros(len(dataset), dtype=torch.uint8).share_memory_()
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitems__(self, keys: list[Key]) -> tuple[Tensor, Tensor]:
-        samples = [self._sample(key) for key in keys]
-        first = keys[0]
-        if isinstance(self.collate, FastCollateMixup):
-            self.collate.mixup_enabled = self.mix_until is None or first.epoch < self.mix_until
-        with seeded(self.seed, first.epoch, first.position, _MIX):
-            images, targets = self.collate(samples)
-        return images, targets
-
-    def _sample(self, key: Key) -> tuple[Any, Any]:
-        index = key.image
-        for _ in range(self.max_unreadable + 1):
-            try:
-                with seeded(self.seed, key.epoch, key.position, _IMAGE):
-                    image, target = self.dataset[index]
-                return image, target
-            except UnreadableImageError as error:
-                if not self.unreadable[index]:
-                    _logger.warning("unreadable image, replaced by the next: %s", error)
-                self.unreadable[index] = 1
-                last = error
-                index = (index + 1) % len(self.dataset)
-        raise last
 
 
 @dataclass
@@ -159,7 +55,7 @@ class TrainBatches:
         skip = 0
         if self.sampler is not None:
             self.sampler.epoch, self.sampler.start = epoch, start
-            if isinstance(self.loader.random_erasing, _SeededErasing):
+            if isinstance(self.loader.random_erasing, SeededErasing):
                 self.loader.random_erasing.enter(epoch, start)
         else:
             # A streamed data set can only be read past what was used.
@@ -171,11 +67,14 @@ class TrainBatches:
                 if number >= skip:
                     yield batch
         except UnreadableImageError as error:
-            # A loading process puts its traceback before the message.
-            message = str(error).strip().splitlines()[-1]
             raise ConfigError(
-                f"--max-unreadable {self.max_unreadable} is exceeded: {message}"
+                f"--max-unreadable {self.max_unreadable} is exceeded: {_last_line(error)}"
             ) from error
+        # Readers of streams report a missing key or a broken shard in every way there is.
+        except Exception as error:
+            if self.sampler is not None:
+                raise
+            raise ConfigError(f"the training data cannot be read: {_last_line(error)}") from error
 
     def name(self, index: int) -> str:
         """File name of an image, where it has one."""
@@ -294,7 +193,7 @@ def _prefetched(
         re_num_splits=_erasing_splits(config),
     )
     if loader.random_erasing is not None:
-        erase: Any = _SeededErasing(loader.random_erasing, config.seed, place.rank)
+        erase: Any = SeededErasing(loader.random_erasing, config.seed, place.rank)
         loader.random_erasing = erase
     return loader
 
@@ -302,6 +201,11 @@ def _prefetched(
 def _erasing_splits(config: TrainConfig) -> int:
     """Into how many parts erasing divides a batch, to spare the first one."""
     return (config.aug_splits or 2) if config.resplit else 0
+
+
+def _last_line(error: Exception) -> str:
+    """The message; a loading process puts its traceback before it."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _pins(config: DataConfig, place: Place) -> bool:
@@ -361,23 +265,6 @@ def _streamed(
         device=place.device,
         **augment,
     )
-
-
-class _SeededErasing:
-    """Random erasing on seeds of its own, because the prefetcher erases one batch ahead."""
-
-    def __init__(self, erase: Any, seed: int, rank: int) -> None:
-        self.erase, self.seed, self.rank = erase, seed, rank
-        self.epoch = self.batch = 0
-
-    def enter(self, epoch: int, batch: int) -> None:
-        self.epoch, self.batch = epoch, batch
-
-    def __call__(self, images: Tensor) -> Tensor:
-        with seeded(self.seed, self.epoch, self.batch, _ERASE, self.rank):
-            self.batch += 1
-            erased: Tensor = self.erase(images)
-        return erased
 
 
 def _as_it_is(batch: Any) -> Any:

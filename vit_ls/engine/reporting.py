@@ -178,7 +178,7 @@ def _tensorboard(folder: Path) -> Any:
 
 def _wandb(config: TrainConfig, folder: Path) -> Any:
     try:
-        import wandb  # type: ignore[import-not-found]
+        import wandb
     except ImportError as error:
         raise ValueError("--log-wandb needs the package wandb.") from error
     return wandb.init(project=config.wandb_project, name=folder.name, dir=str(folder))
