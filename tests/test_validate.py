@@ -69,6 +69,19 @@ def test_models_are_evaluated_at_higher_resolutions(
     assert (row["img_size"], row["images"]) == (size, "2")
 
 
+def test_a_checkpoint_is_evaluated_at_another_resolution(
+    capsys: pytest.CaptureFixture[str], checkpoint: str, tmp_path: Path
+) -> None:
+    argv = ["--model", "test_vil_ls", "--img-size", "64", "--checkpoint"]
+    found = _validated(capsys, *argv, checkpoint)
+    larger = create_model("test_vil_ls", num_classes=10, img_size=64)
+    weights = torch.load(checkpoint, weights_only=True)
+    assert any(weights[name].shape != value.shape for name, value in larger.state_dict().items())
+    torch.save(larger.fit_state_dict(weights), tmp_path / "larger.pth")
+    wanted = _validated(capsys, *argv, str(tmp_path / "larger.pth"))
+    assert found | {"images_s": ""} == wanted | {"images_s": ""}
+
+
 def test_accuracy_per_class_adds_up(
     capsys: pytest.CaptureFixture[str], checkpoint: str, tmp_path: Path
 ) -> None:

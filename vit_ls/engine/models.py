@@ -149,7 +149,7 @@ def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
     if use_ema is None:
         use_ema = _prefers_ema(path)
     try:
-        load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=_without_split_norms)
+        load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=_fitting)
     # A damaged file raises whatever the part of it raises that is read first.
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
@@ -186,9 +186,14 @@ def _prefers_ema(path: Path) -> bool:
     return bool(average < plain if name == "loss" else average > plain)
 
 
-def _without_split_norms(state: dict[str, Any], _model: nn.Module) -> dict[str, Any]:
-    """The weights without the norms that `--split-bn` adds for training alone."""
-    return {name: value for name, value in state.items() if ".aux_bn." not in name}
+def _fitting(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """The weights as the model wants them, without the norms that `--split-bn` adds for training.
+
+    This package's models take released files too, and tables made for another size of image.
+    """
+    state = {name: value for name, value in state.items() if ".aux_bn." not in name}
+    fit: Any = getattr(model, "fit_state_dict", None)
+    return fit(state) if fit is not None else state
 
 
 def _freeze_backbone(model: nn.Module) -> None:

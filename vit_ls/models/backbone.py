@@ -1,5 +1,6 @@
 """The staged backbone of all families, with timm's interface."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from vit_ls.layers import Geometry, Stage
 from vit_ls.models.build import build_stage, grid_after
+from vit_ls.models.convert import checkpoint_filter_fn
 from vit_ls.models.specs import BackboneSpec
 
 _NO_WEIGHT_DECAY = (
@@ -168,6 +170,14 @@ class StagedTransformer(nn.Module):
         for stage in self.stages:
             assert isinstance(stage, Stage)
             stage.grad_checkpointing = enable
+
+    def fit_state_dict(self, state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
+        """A state dict of any kind that `convert.checkpoint_filter_fn` accepts, made to fit.
+
+        Raises:
+            ValueError: It is of another architecture; nothing was changed.
+        """
+        return checkpoint_filter_fn(state_dict, self)
 
     def get_classifier(self) -> nn.Module:
         """The classifier: a linear layer, or the identity where there is none."""
