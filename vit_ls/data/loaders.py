@@ -62,6 +62,7 @@ class TrainBatches:
             skip = start
             if hasattr(self.loader.dataset, "set_epoch"):
                 self.loader.dataset.set_epoch(epoch)
+        number = -1
         try:
             for number, batch in enumerate(self.loader):
                 if number >= skip:
@@ -70,9 +71,10 @@ class TrainBatches:
             raise ConfigError(
                 f"--max-unreadable {self.max_unreadable} is exceeded: {_last_line(error)}"
             ) from error
-        # Readers of streams report a missing key or a broken shard in every way there is.
+        # Readers of streams report a missing key or shard in every way there is. Where nothing was
+        # read yet, the settings are to blame.
         except Exception as error:
-            if self.sampler is not None:
+            if self.sampler is not None or number >= 0:
                 raise
             raise ConfigError(f"the training data cannot be read: {_last_line(error)}") from error
 
