@@ -45,6 +45,7 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
     """Check the settings and the data, then build the model and the run."""
     config.check()
     engine.check_model_name(config.model)
+    engine.check_compiler(config)
     engine.check_recipe(config)
     train_images, held_out_images, num_classes = data.open_splits(config)
     config = replace(config, num_classes=num_classes)

@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.getLogger("timm").setLevel(logging.WARNING)
     config = _parse_args(argv)
     engine.check_model_name(config.model)
+    engine.check_compiler(config)
     ranks = engine.join(config.device, config.dist_timeout)
     try:
         images = data.open_images(config, config.split, num_samples=config.num_samples)

@@ -13,6 +13,7 @@ from timm.models import load_state_dict
 
 import vit_ls  # noqa: F401 - registers its models with timm
 from robustness.errors import UsageError
+from vit_ls import engine
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,10 @@ def _load(model: torch.nn.Module, name: str, checkpoint: Path) -> None:
         raise UsageError(
             f"--checkpoint {checkpoint} cannot be read: {_first_line(error)}"
         ) from error
-    fit: Any = getattr(model, "fit_state_dict", None)
-    if fit is not None:
-        try:
-            state = fit(state)
-        except ValueError as error:
-            raise UsageError(f"--checkpoint {checkpoint} is not of {name}: {error}") from error
+    try:
+        state = engine.fitted(state, model)
+    except ValueError as error:
+        raise UsageError(f"--checkpoint {checkpoint} is not of {name}: {error}") from error
     own = model.state_dict()
     trouble = []
     for what, names in (

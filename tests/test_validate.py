@@ -117,6 +117,7 @@ def test_real_labels_accept_any_of_an_images_labels(tmp_path: Path) -> None:
         (["--checkpoint", "nowhere.pth"], "nowhere.pth cannot be read: no such file"),
         (["--model", "test_vil_lz"], "got 'test_vil_lz'; did you mean 'test_vil_ls'?"),
         (["--dataset", "hfds/x"], "cannot be opened"),
+        (["--torchcompile", "fast"], "--torchcompile fast cannot be used: Invalid backend"),
         (["/no/folder"], "--data-dir /no/folder: no such folder or file."),
     ],
 )

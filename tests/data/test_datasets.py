@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from data_config import DATA
 
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import eval_loader, open_images, open_splits
@@ -14,14 +15,6 @@ from vit_ls.data.digits import Digits
 from vit_ls.engine import Ranks
 
 CONFIG = TrainConfig(workers=0, batch_size=4)
-DATA = {
-    "input_size": (3, 32, 32),
-    "mean": (0.5,) * 3,
-    "std": (0.5,) * 3,
-    "interpolation": "bicubic",
-    "crop_pct": 1.0,
-    "crop_mode": "center",
-}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from data_config import DATA
 from torch import Tensor
 
 from vit_ls.config import ConfigError, TrainConfig
@@ -24,14 +25,6 @@ CONFIG = TrainConfig(
     reprob=0.5,
 )
 PLAIN: dict[str, Any] = {"mixup": 0.0, "cutmix": 0.0, "reprob": 0.0}
-DATA = {
-    "input_size": (3, 32, 32),
-    "mean": (0.5,) * 3,
-    "std": (0.5,) * 3,
-    "interpolation": "bicubic",
-    "crop_pct": 1.0,
-    "crop_mode": "center",
-}
 
 
 def _batches(ranks: Ranks | None = None, **changes: Any) -> TrainBatches:

@@ -5,10 +5,10 @@ import json
 import tarfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from data_config import DATA
 
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import Images, eval_loader, open_splits, train_batches
@@ -21,14 +21,6 @@ pytestmark = pytest.mark.filterwarnings(
 )
 CPU = Ranks(torch.device("cpu"))
 CONFIG = TrainConfig(workers=0, batch_size=4, num_classes=10, no_aug=True)
-DATA: dict[str, Any] = {
-    "input_size": (3, 32, 32),
-    "mean": (0.5,) * 3,
-    "std": (0.5,) * 3,
-    "interpolation": "nearest",
-    "crop_pct": 1.0,
-    "crop_mode": "center",
-}
 COUNTS = {"train": 16, "validation": 11}
 
 

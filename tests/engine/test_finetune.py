@@ -1,6 +1,7 @@
 """Fine-tuning is one command: other classes or resolution, frozen backbone, layer-wise rates."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,28 @@ def test_options_of_timm_train(
         flags = [*flags, "--kd-model-path", str(pretrained)]
     weights = _trained(three_classes, tmp_path / "run", "--img-size", "32", *flags)
     assert all(weight.isfinite().all() for weight in weights.values())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--torchcompile", "fast"], "--torchcompile fast cannot be used: Invalid backend"),
+        (["--torchcompile", "--torchcompile-mode", "fast"], "inductor cannot be used: .*mode=fast"),
+        (["--log-wandb"], "--log-wandb needs the package wandb."),
+        (["--log-tensorboard"], "--log-tensorboard needs the package tensorboard."),
+    ],
+)
+def test_a_compiler_or_a_logger_that_is_not_there_is_named(
+    flags: list[str],
+    message: str,
+    three_classes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for package in ("wandb", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=message):
+        _trained(three_classes, tmp_path / "run", "--img-size", "32", *flags)
 
 
 def test_norms_of_augmentation_splits_are_for_training_alone(

@@ -63,7 +63,16 @@ _COUNT = Rule(least=0)
 _POSITIVE = Rule(above=0)
 _PAIR = Rule(above=0, lengths=(2,))
 _SCHEDULES = (
-    *("cosine", "tanh", "step", "multistep", "poly", "wsd", "rsqrt", "plateau", "constant", "none"),
+    "cosine",
+    "tanh",
+    "step",
+    "multistep",
+    "poly",
+    "wsd",
+    "rsqrt",
+    "plateau",
+    "constant",
+    "none",
 )
 _CROPS = ("center", "squash", "border")
 _RESAMPLING = ("nearest", "bilinear", "bicubic", "lanczos")
@@ -295,12 +304,12 @@ class TrainConfig(DataConfig):
         splits, several = self.aug_splits, self.aug_splits > 1
         return [
             (splits == 1, "--aug-splits must be 0 or at least 2, got 1."),
-            (several and self.mixes, "--aug-splits cannot go with mixup or cutmix."),
-            (self.jsd_loss and not several, "--jsd-loss needs --aug-splits of at least 2."),
+            (several and self.mixes, f"--aug-splits excludes mixup and cutmix, got {splits}."),
+            (self.jsd_loss and not several, f"--jsd-loss needs --aug-splits >= 2, got {splits}."),
             (self.jsd_loss and self.bce_loss, "--jsd-loss cannot go with --bce-loss."),
             (
                 self.split_bn and not (several or self.resplit),
-                "--split-bn needs --aug-splits of at least 2, or --resplit.",
+                f"--split-bn needs --aug-splits >= 2 or --resplit, got {splits} without.",
             ),
             (self.split_bn and self.sync_bn, "--split-bn cannot go with --sync-bn."),
             (
@@ -320,7 +329,7 @@ INHERITED = (
     *("data_dir", "dataset", "split", "class_map", "input_img_mode", "input_key", "target_key"),
     *("model", "model_kwargs", "num_classes", "gp", "img_size", "input_size", "in_chans"),
     *("crop_pct", "crop_mode", "mean", "std", "interpolation", "batch_size", "workers"),
-    *("channels_last", "amp", "amp_dtype"),
+    *("channels_last", "amp", "amp_dtype", "fast_norm"),
 )
 
 # timm's flags that are not fields above: why, and whether leaving them out changes the training.
@@ -355,6 +364,6 @@ LEFT_OUT = {
     "results_format": "--results-file is a CSV file",
     "tf_preprocessing": "images are prepared by timm's transforms",
     "test_pool": "set --img-size; the models here take any",
-    "reparam": "not supported",
+    "reparam": "weights are evaluated as they were trained",
     "crop_border_pixels": "use --crop-mode and --crop-pct",
 }

@@ -11,7 +11,9 @@ from vit_ls.engine.errors import (
 )
 from vit_ls.engine.evaluate import Evaluation, evaluate
 from vit_ls.engine.models import (
+    check_compiler,
     check_model_name,
+    fitted,
     load_weights,
     make_model,
     make_teacher,
@@ -37,10 +39,12 @@ __all__ = [
     "StoppedError",
     "Trainer",
     "autocast",
+    "check_compiler",
     "check_model_name",
     "check_recipe",
     "command_line",
     "evaluate",
+    "fitted",
     "join",
     "leave",
     "load_weights",

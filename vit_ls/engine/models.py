@@ -31,6 +31,20 @@ def check_model_name(name: str, flag: str = "--model") -> None:
         raise ConfigError(f"{flag} must be a model that timm knows, got {name!r}{end}")
 
 
+def check_compiler(config: DataConfig) -> None:
+    """Raise ConfigError for a backend or a mode that torch.compile does not know."""
+    if not config.torchcompile:
+        return
+    try:
+        # Nothing is compiled before a first forward, but both names are looked up.
+        torch.compile(nn.Identity(), backend=config.torchcompile, mode=config.torchcompile_mode)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"--torchcompile {config.torchcompile} cannot be used: {reason}"
+        ) from error
+
+
 def make_model(factory: Callable[..., nn.Module], config: DataConfig) -> Any:
     """The model that a configuration asks for, made by timm's factory.
 
@@ -149,7 +163,7 @@ def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
     if use_ema is None:
         use_ema = _prefers_ema(path)
     try:
-        load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=_fitting)
+        load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=fitted)
     # A damaged file raises whatever the part of it raises that is read first.
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
@@ -186,10 +200,13 @@ def _prefers_ema(path: Path) -> bool:
     return bool(average < plain if name == "loss" else average > plain)
 
 
-def _fitting(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """The weights as the model wants them, without the norms that `--split-bn` adds for training.
+def fitted(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+    """A checkpoint's weights as the model wants them, without the norms that `--split-bn` adds.
 
     This package's models take released files too, and tables made for another size of image.
+
+    Raises:
+        ValueError: They are of another architecture than the model, which is one of this package.
     """
     state = {name: value for name, value in state.items() if ".aux_bn." not in name}
     fit: Any = getattr(model, "fit_state_dict", None)

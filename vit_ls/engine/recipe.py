@@ -21,10 +21,10 @@ from vit_ls.config import ConfigError, TrainConfig
 
 
 def check_recipe(config: TrainConfig) -> None:
-    """Try what timm and torch make of the settings on a stand-in, before data and model.
+    """Try loss, optimiser, schedule and augmentation on a stand-in, before data and model.
 
     Raises:
-        ConfigError: One of their factories refuses its settings.
+        ConfigError: One of timm's factories refuses its settings.
     """
     stand_in = nn.Linear(2, 2)
     tries = (
@@ -32,7 +32,6 @@ def check_recipe(config: TrainConfig) -> None:
         ("the optimiser", lambda: make_optimizer(stand_in, config, 1)),
         ("the schedule", lambda: make_schedule(torch.optim.SGD(stand_in.parameters()), config, 1)),
         ("--aa", lambda: create_transform(32, is_training=True, auto_augment=config.aa or None)),
-        ("--torchcompile", lambda: _compiled(stand_in, config)),
     )
     for what, attempt in tries:
         try:
@@ -102,13 +101,6 @@ def make_schedule(
         optimizer, **scheduler_kwargs(config), updates_per_epoch=updates_per_epoch
     )
     return scheduler, epochs
-
-
-def _compiled(model: nn.Module, config: TrainConfig) -> Any:
-    """The model, to be compiled in its first forward; backend and mode are looked up at once."""
-    if not config.torchcompile:
-        return model
-    return torch.compile(model, backend=config.torchcompile, mode=config.torchcompile_mode)
 
 
 def _loss_kwargs(config: TrainConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from torchvision.utils import save_image
 from tqdm import tqdm
 
-from vit_ls.config import TrainConfig
+from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.engine.checkpoint import write_whole
 from vit_ls.engine.ranks import Ranks
 from vit_ls.engine.state import Progress
@@ -172,7 +172,7 @@ def _tensorboard(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ValueError("--log-tensorboard needs the package tensorboard.") from error
+        raise ConfigError("--log-tensorboard needs the package tensorboard.") from error
     return SummaryWriter(str(folder))
 
 
@@ -180,5 +180,5 @@ def _wandb(config: TrainConfig, folder: Path) -> Any:
     try:
         import wandb
     except ImportError as error:
-        raise ValueError("--log-wandb needs the package wandb.") from error
+        raise ConfigError("--log-wandb needs the package wandb.") from error
     return wandb.init(project=config.wandb_project, name=folder.name, dir=str(folder))
