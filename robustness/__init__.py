@@ -1,6 +1,6 @@
 """ImageNet's robustness benchmarks for any timm model: official rules, integer counts.
 
-Run from a checkout: `python -m robustness --help`. The files, from the question to the answer:
-benchmarks (the table), trees and sources (folders and images), protocols (transforms), subject (the
-model), run and evaluate (the loop), rules (counts), cache, metrics (numbers), report and plots.
+Run from a checkout: `python -m robustness --help`. The folders, from the question to the answer:
+data (benchmarks, layouts, images), corruptions, rules (transforms, judging, numbers), running (the
+model, the plan, the loop, the cache) and reporting. The files beside them are the commands.
 """

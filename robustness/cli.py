@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-from robustness import doctor
-from robustness.benchmarks import Benchmark, choose
-from robustness.cache import Cache
 from robustness.corruptions.weather import frost_photographs
+from robustness.data import doctor
+from robustness.data.benchmarks import Benchmark, choose
+from robustness.data.images import Generator
+from robustness.data.sources import Places
 from robustness.errors import UsageError
-from robustness.evaluate import Loop, Team, spare_workers
-from robustness.images import Generator
-from robustness.plots import plot_report
-from robustness.report import to_markdown, write_report
-from robustness.run import Request, describe, run
-from robustness.sources import Places
-from robustness.subject import Subject, build_subject
+from robustness.reporting.plots import plot_report
+from robustness.reporting.report import to_markdown, write_report
+from robustness.running.cache import Cache
+from robustness.running.loop import Loop, Team, spare_workers
+from robustness.running.run import Request, describe, run
+from robustness.running.subject import Subject, build_subject
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from robustness.cache import write_atomically
 from robustness.errors import UsageError
-from robustness.metrics import metrics
-from robustness.plots import plot_comparison
-from robustness.report import markdown_table, read_report
-from robustness.results import Report
+from robustness.files import write_atomically
+from robustness.reporting.plots import plot_comparison
+from robustness.reporting.report import markdown_table, read_report
+from robustness.rules.metrics import metrics
+from robustness.rules.results import Report
 
 
 def compare(reports: Sequence[Report], names: Sequence[str]) -> str:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from robustness.benchmarks import grid
-from robustness.cache import write_atomically
 from robustness.corruptions import CORRUPTIONS, RELEASE_QUALITY, SEVERITIES
 from robustness.corruptions.weather import frost_photographs
+from robustness.data.benchmarks import grid
+from robustness.data.images import Generator, read_file, resize_and_crop
+from robustness.data.layouts import GENERATED_MARK, IMAGE_TYPES, Sample
 from robustness.errors import UsageError
-from robustness.images import Generator, read_file, resize_and_crop
-from robustness.trees import GENERATED_MARK, IMAGE_TYPES, Sample
+from robustness.files import write_atomically
 
 _CHUNK = 8
 

@@ -7,14 +7,14 @@ import torch
 from PIL import Image
 from torch import nn
 
-from robustness import labels
-from robustness.benchmarks import BENCHMARKS
-from robustness.cache import Cache
-from robustness.evaluate import Loop, Team
-from robustness.results import Report
-from robustness.run import Request, run
-from robustness.sources import Places
-from robustness.subject import Subject, weights_digest
+from robustness.data import labels
+from robustness.data.benchmarks import BENCHMARKS
+from robustness.data.sources import Places
+from robustness.rules.results import Report
+from robustness.running.cache import Cache
+from robustness.running.loop import Loop, Team
+from robustness.running.run import Request, run
+from robustness.running.subject import Subject, weights_digest
 
 
 class ReadsColour(nn.Module):

@@ -4,9 +4,9 @@ from statistics import fmean
 
 import pytest
 
-from robustness.benchmarks import C_BAR, IN_MCE, grid
-from robustness.metrics import alexnet, corruption_error, metrics, wilson
-from robustness.results import CellResult, Report, Result
+from robustness.data.benchmarks import C_BAR, IN_MCE, grid
+from robustness.rules.metrics import alexnet, corruption_error, metrics, wilson
+from robustness.rules.results import CellResult, Report, Result
 
 CELLS = 5000
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from robustness import labels
-from robustness.rules import judge
+from robustness.data import labels
+from robustness.rules.judging import judge
 
 A, R = labels.subset_indices("a"), labels.subset_indices("r")
 

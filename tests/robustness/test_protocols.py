@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import functional as TF
 
-from robustness.protocols import protocol_for
+from robustness.rules.protocols import protocol_for
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

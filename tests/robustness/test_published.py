@@ -1,6 +1,6 @@
 import pytest
 
-from robustness.published import published
+from robustness.reporting.published import published
 
 
 @pytest.mark.parametrize(

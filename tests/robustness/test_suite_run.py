@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from colour_trees import Bench, paint, wnid
 
-from robustness.benchmarks import C_BAR, IN9_VARIANTS, IN_MCE
-from robustness.metrics import Metric, metrics
-from robustness.results import Report
+from robustness.data.benchmarks import C_BAR, IN9_VARIANTS, IN_MCE
+from robustness.rules.metrics import Metric, metrics
+from robustness.rules.results import Report
 
 
 @pytest.fixture

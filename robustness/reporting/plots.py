@@ -8,9 +8,9 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from robustness.cache import write_atomically
-from robustness.metrics import corruptions_of, metrics, severity_errors
-from robustness.results import Report, Result
+from robustness.files import write_atomically
+from robustness.rules.metrics import corruptions_of, metrics, severity_errors
+from robustness.rules.results import Report, Result
 
 _HEADLINES = (
     ("imagenet-val", "top-1"),

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms import functional as TF
 
 from robustness.corruptions import as_released, corrupt, random_state
-from robustness.trees import Sample
+from robustness.data.layouts import Sample
 
 Item = tuple[torch.Tensor, int, int, str]
 """Image, target, index within the cell, and what is wrong ("" where nothing is)."""

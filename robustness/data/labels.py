@@ -9,7 +9,7 @@ import torch
 from timm.data import ImageNetInfo
 
 _TIMM = resources.files("timm.data") / "_info"
-_OURS = Path(__file__).parent / "data"
+_OURS = Path(__file__).parent / "tables"
 
 
 @cache

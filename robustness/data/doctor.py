@@ -8,12 +8,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from robustness import trees
-from robustness.benchmarks import BENCHMARKS, Benchmark
-from robustness.images import read_file
-from robustness.results import gather
-from robustness.sources import Source
-from robustness.trees import Listing, Sample
+from robustness.data import layouts
+from robustness.data.benchmarks import BENCHMARKS, Benchmark
+from robustness.data.gaps import gather
+from robustness.data.images import read_file
+from robustness.data.layouts import Listing, Sample
+from robustness.data.sources import Source
 
 _CLASS_FOLDERS = {"wnid": 1000, "v2": 1000, "a": 200, "r": 200, "corruptions": 1000, "in9": 9}
 _TAILS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
@@ -39,7 +39,7 @@ def examine(root: Path, rows: Sequence[Benchmark], *, workers: int = 0) -> Itera
         for row in rows:
             if row.layout == "digits" or row.protocol == "paper":
                 continue
-            folder = trees.find(row, root)
+            folder = layouts.find(row, root)
             if folder is None:
                 yield (
                     ABSENT,
@@ -76,7 +76,7 @@ def _examine_cell(
 ) -> Iterator[str]:
     again = "mend: unpack the archive again"
     for problem in listing.problems:
-        yield f"{problem}; mend: {'unpack it' if problem == trees.NO_FOLDER else 'move it away'}"
+        yield f"{problem}; mend: {'unpack it' if problem == layouts.NO_FOLDER else 'move it away'}"
     found, folders = len(listing.samples), len({s.key.split("/")[0] for s in listing.samples})
     if listing.samples and folders != _CLASS_FOLDERS[row.layout]:
         yield f"{folders} class folders with images, not {_CLASS_FOLDERS[row.layout]}; {again}"

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import torch
 
-from robustness import labels
+from robustness.data import labels
 
 Counts = dict[str, int]
 Rule = Callable[[torch.Tensor, torch.Tensor, Sequence[str], torch.Tensor], Counts]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from robustness import trees
-from robustness.benchmarks import BENCHMARKS, Benchmark
 from robustness.corruptions.weather import procedural_frost
+from robustness.data import layouts
+from robustness.data.benchmarks import BENCHMARKS, Benchmark
+from robustness.data.images import Generator, read_file
+from robustness.data.layouts import Listing, Sample
 from robustness.errors import UsageError
-from robustness.images import Generator, read_file
-from robustness.trees import Listing, Sample
 from vit_ls.data.digits import SIZE as DIGITS_SIZE
 from vit_ls.data.digits import Digits
 
@@ -42,7 +42,7 @@ class Source:
 
     def problems(self) -> list[str]:
         """What is wrong with the folder as a whole."""
-        if not self.benchmark.generated and (self.folder / trees.GENERATED_MARK).exists():
+        if not self.benchmark.generated and (self.folder / layouts.GENERATED_MARK).exists():
             return ["generated images, not the released ones: name the folder imagenet-c-generated"]
         return []
 
@@ -51,13 +51,13 @@ class Source:
         extra = [
             cell
             for cell in self.benchmark.extra_cells
-            if trees.cell_folder(self.benchmark, self.folder, cell)
+            if layouts.cell_folder(self.benchmark, self.folder, cell)
         ]
         return [*self.benchmark.cells, *extra]
 
     def listing(self, cell: str) -> Listing:
         """The images of a cell."""
-        return trees.list_cell(self.benchmark, self.folder, cell)
+        return layouts.list_cell(self.benchmark, self.folder, cell)
 
     def read(self, sample: Sample, cell: str) -> Image.Image:
         """One image of a cell."""
@@ -85,7 +85,7 @@ class GeneratedSource(Source):
 
     @cached_property
     def _val(self) -> Listing:
-        return trees.list_cell(BENCHMARKS["imagenet-val"], self.folder, "all")
+        return layouts.list_cell(BENCHMARKS["imagenet-val"], self.folder, "all")
 
     def listing(self, cell: str) -> Listing:
         """The images of the validation set."""
@@ -150,9 +150,9 @@ class Places:
         if self.root is None:
             raise UsageError(f"--data-root is needed for {benchmark.name}.")
         if benchmark.generated and self.generate:
-            val = trees.find(BENCHMARKS["imagenet-val"], self.root)
+            val = layouts.find(BENCHMARKS["imagenet-val"], self.root)
             return GeneratedSource(benchmark, val, self.generator) if val else None
-        folder = trees.find(benchmark, self.root)
+        folder = layouts.find(benchmark, self.root)
         return Source(benchmark, folder) if folder else None
 
     def looked(self, benchmark: Benchmark) -> str:
@@ -163,5 +163,5 @@ class Places:
 
 
 def _mark_of(folder: Path) -> str:
-    mark = folder / trees.GENERATED_MARK
+    mark = folder / layouts.GENERATED_MARK
     return mark.read_text().strip() if mark.exists() else "generated, origin unknown"

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from timm.utils.distributed import init_distributed_device_so
 from torch.utils.data import DataLoader, Subset
 
-from robustness.images import UNREADABLE, CellImages
-from robustness.rules import Counts, judge
+from robustness.data.images import UNREADABLE, CellImages
+from robustness.rules.judging import Counts, judge
 
 _NAMED = 3
 

@@ -10,18 +10,18 @@ import torch
 from torch import nn
 
 import vit_ls
-from robustness import trees
-from robustness.benchmarks import Benchmark
-from robustness.cache import Cache
+from robustness.data import layouts
+from robustness.data.benchmarks import Benchmark
+from robustness.data.images import CellImages
+from robustness.data.layouts import Listing
+from robustness.data.sources import Places, Source
 from robustness.errors import UsageError
-from robustness.evaluate import Loop, Outcome, run_cell
-from robustness.images import CellImages
-from robustness.metrics import metrics
-from robustness.protocols import Protocol, protocol_for
-from robustness.results import CellResult, Report, Result
-from robustness.sources import Places, Source
-from robustness.subject import Subject
-from robustness.trees import Listing
+from robustness.rules.metrics import metrics
+from robustness.rules.protocols import Protocol, protocol_for
+from robustness.rules.results import CellResult, Report, Result
+from robustness.running.cache import Cache
+from robustness.running.loop import Loop, Outcome, run_cell
+from robustness.running.subject import Subject
 
 _logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class PlannedBenchmark:
             listing = self.source.listing(name)
             gaps = list(listing.problems)
             found = len(listing.samples)
-            if found != row.images and trees.NO_FOLDER not in gaps:
+            if found != row.images and layouts.NO_FOLDER not in gaps:
                 gaps.append(f"{found} images of {row.images}")
             chosen = listing if self.wanted == row.images else listing.subset(self.wanted)
             key = {

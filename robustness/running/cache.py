@@ -5,27 +5,10 @@ import json
 import logging
 from pathlib import Path
 
-from robustness.errors import UsageError
-from robustness.rules import Counts
-from vit_ls.engine.checkpoint import write_whole
-from vit_ls.engine.errors import CheckpointError
+from robustness.files import write_atomically
+from robustness.rules.judging import Counts
 
 _logger = logging.getLogger(__name__)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` in one step: after a crash there is the old or the new content, whole.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda file: file.write(content))
-    except OSError as error:
-        raise UsageError(f"{path.parent} cannot be made: {error.strerror}.") from error
-    except CheckpointError as error:
-        raise UsageError(str(error)) from error
 
 
 class Cache:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from robustness.cache import write_atomically
 from robustness.errors import UsageError
-from robustness.metrics import Metric, corruptions_of, metrics, severity_errors
-from robustness.published import published
-from robustness.results import Report, Result
+from robustness.files import write_atomically
+from robustness.reporting.published import published
+from robustness.rules.metrics import Metric, corruptions_of, metrics, severity_errors
+from robustness.rules.results import Report, Result
 
 
 def write_report(report: Report, folder: Path, *, latex: bool = False) -> list[Path]:

@@ -104,7 +104,7 @@ def _of_papers() -> Iterator[tuple[str, str, str, Published]]:
 
 
 def _of_timm() -> Iterator[tuple[str, str, str, Published]]:
-    table = Path(__file__).parent / "data" / "reference_accuracies.csv"
+    table = Path(__file__).parent / "tables" / "reference_accuracies.csv"
     with table.open(newline="") as file:
         lines = list(csv.DictReader(file))
     for line in lines:

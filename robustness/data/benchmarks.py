@@ -47,9 +47,9 @@ class Benchmark:
     Attributes:
         name: Name in commands and reports.
         folders: Where it may lie under the data root; the first that exists is taken.
-        layout: How a cell's folder is found and its classes are named (`trees`).
-        rule: How an answer is judged (`rules`).
-        protocol: How an image is prepared (`protocols`).
+        layout: How a cell's folder is found and its classes are named (`layouts`).
+        rule: How an answer is judged (`rules.judging`).
+        protocol: How an image is prepared (`rules.protocols`).
         images: Images in a complete cell.
         cells: The parts that a complete benchmark has.
         extra_cells: Parts that may be there and never enter the headline.

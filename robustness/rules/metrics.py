@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from robustness.benchmarks import C_BAR, EXTRA, IN9_VARIANTS, IN_MCE, grid
-from robustness.results import Report, Result
-from robustness.rules import Counts
-from robustness.trees import NO_FOLDER
+from robustness.data.benchmarks import C_BAR, EXTRA, IN9_VARIANTS, IN_MCE, grid
+from robustness.data.layouts import NO_FOLDER
+from robustness.rules.judging import Counts
+from robustness.rules.results import Report, Result
 
 _Z95 = 1.959963984540054
 
@@ -54,7 +54,7 @@ class AlexNet:
 @cache
 def alexnet() -> AlexNet:
     """The published errors, mean over the five severities."""
-    table = json.loads((Path(__file__).parent / "data" / "alexnet_errors.json").read_text())
+    table = json.loads((Path(__file__).parent / "tables" / "alexnet_errors.json").read_text())
     means = {name: fmean(errors) for name, errors in table["per_severity"].items()}
     return AlexNet(table["clean"], means | table["mean_extras"])
 

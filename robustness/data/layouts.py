@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from robustness import labels
-from robustness.benchmarks import Benchmark
 from robustness.corruptions import CORRUPTIONS
+from robustness.data import labels
+from robustness.data.benchmarks import Benchmark
 
 GENERATED_MARK = "GENERATED.txt"
 """File that `python -m robustness.corrupt` leaves in the folders it makes."""

@@ -1,0 +1,1 @@
+"""What the data is: the benchmarks, their layouts and classes, their images, and their health."""

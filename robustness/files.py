@@ -1,0 +1,22 @@
+"""Files that are there whole or not at all."""
+
+from pathlib import Path
+
+from robustness.errors import UsageError
+from vit_ls.engine.checkpoint import write_whole
+from vit_ls.engine.errors import CheckpointError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` in one step: after a crash there is the old or the new content, whole.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, lambda file: file.write(content))
+    except OSError as error:
+        raise UsageError(f"{path.parent} cannot be made: {error.strerror}.") from error
+    except CheckpointError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,1 @@
+"""Reporting: files, pictures and published numbers beside ours."""

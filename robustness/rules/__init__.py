@@ -1,0 +1,1 @@
+"""What the rules are: how images are prepared, answers judged, and counts made into numbers."""
