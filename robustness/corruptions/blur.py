@@ -85,20 +85,16 @@ def motion_blur(image: Array, severity: int, rng: Rng) -> Array:
     scale = filters.relative_scale(image)
     angle = rng.uniform(-45, 45)
     radius = max(1, round(radius * scale))
-    blurred = filters.motion_blur(
-        image.astype(np.float32), radius=radius, sigma=sigma * scale, angle=angle
-    )
-    return blurred / np.float32(255)
+    return filters.motion_blur(image, radius=radius, sigma=sigma * scale, angle=angle) / 255
 
 
 def zoom_blur(image: Array, severity: int, _: Rng) -> Array:
     """Average over enlargements of the centre."""
     factors = np.arange(1, *_ZOOM_STOP_STEP[severity - 1])
     clean = (image / 255).astype(np.float32)
-    height, width = image.shape[:2]
     total = np.zeros_like(clean)
     for factor in factors:
-        total += filters.zoom_centre(clean, float(factor))[:height, :width].astype(np.float32)
+        total += filters.zoom_centre(clean, float(factor)).astype(np.float32)
     return (clean + total) / (len(factors) + 1)
 
 

@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+from matplotlib import colors
 from PIL import Image
 from scipy import ndimage
 
@@ -97,6 +98,6 @@ def jpeg_round_trip(image: Image.Image, quality: int) -> Image.Image:
 def saturate(image: Array, severity: int, _: Rng) -> Array:
     """Change the saturation in HSV."""
     times, plus = _SATURATE_TIMES_PLUS[severity - 1]
-    hsv = filters.rgb_to_hsv(image / 255)
+    hsv = colors.rgb_to_hsv(image / 255)
     hsv[..., 1] = np.clip(hsv[..., 1] * times + plus, 0, 1)
-    return filters.hsv_to_rgb(hsv)
+    return colors.hsv_to_rgb(hsv)

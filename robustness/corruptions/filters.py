@@ -92,12 +92,14 @@ def correlate_mirror(image: Array, kernel: Array) -> Array:
 
 
 def zoom_centre(image: Array, factor: float) -> Array:
-    """Enlarge the centre of `image` by `factor` (linear) so that it covers at least the image."""
+    """Enlarge the centre of `image` by `factor` (linear) and cut it to the size of the image."""
     for axis in (0, 1):
         length = image.shape[axis]
         kept = math.ceil(length / factor)
         first = (length - kept) // 2
         image = _stretch(image.take(range(first, first + kept), axis), factor, axis)
+        extra = (image.shape[axis] - length) // 2
+        image = image.take(range(extra, extra + length), axis)
     return image
 
 
@@ -114,7 +116,8 @@ def _stretch(image: Array, factor: float, axis: int) -> Array:
 def motion_blur(image: Array, *, radius: int, sigma: float, angle: float) -> Array:
     """One-sided Gaussian streak of 2 radius + 1 pixels towards `angle` (degrees), edge repeated.
 
-    Positions are rounded to whole pixels, as ImageMagick's MotionBlur does.
+    As ImageMagick 6 does it: positions are rounded to whole pixels, values to 16 bits, and the
+    8-bit picture that comes back is cut, not rounded.
     """
     steps = np.arange(2 * radius + 1)
     weights = np.exp(-(steps**2) / (2 * sigma**2))
@@ -125,12 +128,13 @@ def motion_blur(image: Array, *, radius: int, sigma: float, angle: float) -> Arr
         (max(0, -int(d.min())), max(0, int(d.max()))) for d in (down, right)
     )
     borders = ((top, bottom), (left, rest)) + ((0, 0),) * (image.ndim - 2)
-    padded = np.pad(image, borders, mode="edge")
+    padded = np.pad(image.astype(np.float32), borders, mode="edge")
     height, width = image.shape[:2]
     blurred = np.zeros(image.shape, np.float32)
     for weight, dy, dx in zip(weights.astype(np.float32), down + top, right + left, strict=True):
         blurred += weight * padded[dy : dy + height, dx : dx + width]
-    return blurred
+    cut: Array = (np.round(blurred * np.float32(257)) // 257).astype(np.uint8)
+    return cut
 
 
 def plasma(side: int, decay: float, rng: np.random.RandomState) -> Array:
@@ -161,35 +165,3 @@ def plasma(side: int, decay: float, rng: np.random.RandomState) -> Array:
         step, wibble = half, wibble / decay
     heights -= heights.min()
     return heights / heights.max()
-
-
-def rgb_to_hsv(rgb: Array) -> Array:
-    """Hue, saturation and value, each in [0, 1], of RGB in [0, 1]."""
-    red, green, blue = np.moveaxis(rgb, -1, 0)
-    value = rgb.max(-1)
-    delta = np.ptp(rgb, axis=-1)
-    safe = np.where(delta > 0, delta, 1)
-    hue = np.select(
-        [delta == 0, value == blue, value == green],
-        [0, 4 + (red - green) / safe, 2 + (blue - red) / safe],
-        (green - blue) / safe,
-    )
-    saturation = delta / np.where(value > 0, value, 1)
-    return np.stack([(hue / 6) % 1, saturation, value], axis=-1)
-
-
-def hsv_to_rgb(hsv: Array) -> Array:
-    """Inverse of `rgb_to_hsv`."""
-    hue, saturation, value = np.moveaxis(hsv, -1, 0)
-    sector = np.floor(hue * 6)
-    fraction = hue * 6 - sector
-    low = value * (1 - saturation)
-    falling = value * (1 - fraction * saturation)
-    rising = value * (1 - (1 - fraction) * saturation)
-    index = sector.astype(int) % 6
-    channels = (
-        (value, falling, low, low, rising, value),
-        (rising, value, value, falling, low, low),
-        (low, low, rising, value, value, falling),
-    )
-    return np.stack([np.choose(index, options) for options in channels], axis=-1)

@@ -4,6 +4,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
+from matplotlib import colors
 from PIL import Image
 
 from robustness.corruptions import filters
@@ -24,6 +25,7 @@ _FOG_STRENGTH_DECAY = ((1.5, 2), (2.0, 2), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
 _BRIGHTNESS_ADDED = (0.1, 0.2, 0.3, 0.4, 0.5)
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 _CRYSTAL_SIDE, _CRYSTAL_TEXTURES = 512, 5
+_RELEASED_FROST = [f"frost{number}" for number in range(1, 7)]
 _PHOTO_TYPES = (".jpg", ".jpeg", ".png")
 
 
@@ -33,10 +35,10 @@ def snow(image: Array, severity: int, rng: Rng) -> Array:
     shape = filters.reference_shape(image)
     flakes = filters.zoom_centre(rng.normal(size=shape, loc=loc, scale=scale), zoom)
     flakes[flakes < threshold] = 0
-    flakes = filters.motion_blur(
-        np.clip(flakes, 0, 1), radius=int(radius), sigma=sigma, angle=rng.uniform(-135, -45)
-    )
-    flakes = np.round(flakes * 255).astype(np.uint8)[: shape[0], : shape[1]] / 255
+    # The release draws the layer as an 8-bit picture, and reads one back from the blur.
+    drawn = (np.clip(flakes, 0, 1) * 255).astype(np.uint8)
+    angle = rng.uniform(-135, -45)
+    flakes = filters.motion_blur(drawn, radius=int(radius), sigma=sigma, angle=angle) / 255
     flakes = flakes + np.rot90(flakes, k=2)
 
     clean = image.astype(np.float32) / 255
@@ -52,8 +54,9 @@ def frost(image: Array, severity: int, rng: Rng, *, frost_dir: Path | None = Non
         image: The picture.
         severity: 1 to 5.
         rng: Chooses the photograph and the crop.
-        frost_dir: Folder of the photographs. Without it a procedural texture stands in, which is
-            another corruption than the published one: results must name it.
+        frost_dir: Folder of the photographs, see `frost_photographs`. Without it a procedural
+            texture stands in, which is another corruption than the published one: results must
+            name it.
     """
     ours, theirs = _FROST_WEIGHTS[severity - 1]
     photos = frost_photographs(frost_dir) if frost_dir else ()
@@ -70,7 +73,9 @@ def frost(image: Array, severity: int, rng: Rng, *, frost_dir: Path | None = Non
 
 @lru_cache(maxsize=4)
 def frost_photographs(folder: Path) -> tuple[Path, ...]:
-    """The photographs of a folder, by name.
+    """The photographs of a folder, by name; of the release's own six the five that it draws from.
+
+    The release lists frost1 to frost6 and draws a number below five.
 
     Raises:
         UsageError: There are none.
@@ -79,7 +84,7 @@ def frost_photographs(folder: Path) -> tuple[Path, ...]:
     photos = tuple(sorted(p for p in files if p.suffix.lower() in _PHOTO_TYPES))
     if not photos:
         raise UsageError(f"--frost-dir must hold .jpg or .png photographs of frost, got {folder}.")
-    return photos
+    return photos[:-1] if [p.stem for p in photos] == _RELEASED_FROST else photos
 
 
 @lru_cache(maxsize=8)
@@ -124,6 +129,6 @@ def fog(image: Array, severity: int, rng: Rng) -> Array:
 
 def brightness(image: Array, severity: int, _: Rng) -> Array:
     """Raise the value in HSV."""
-    hsv = filters.rgb_to_hsv(image / 255)
+    hsv = colors.rgb_to_hsv(image / 255)
     hsv[..., 2] = np.clip(hsv[..., 2] + _BRIGHTNESS_ADDED[severity - 1], 0, 1)
-    return filters.hsv_to_rgb(hsv)
+    return colors.hsv_to_rgb(hsv)

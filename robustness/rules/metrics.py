@@ -1,19 +1,18 @@
 """Numbers from integer counts: accuracy with its interval, CE, mCE, relative mCE, gaps."""
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 
+from scipy.stats import binomtest
+
 from robustness.data.benchmarks import C_BAR, EXTRA, IN9_VARIANTS, IN_MCE, grid
 from robustness.data.layouts import NO_FOLDER
 from robustness.rules.judging import Counts
 from robustness.rules.results import Report, Result
-
-_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,8 @@ def alexnet() -> AlexNet:
 
 def wilson(right: int, images: int) -> tuple[float, float]:
     """95 % interval of a proportion (Wilson's score interval), in percent."""
-    share, z2 = right / images, _Z95**2
-    middle = (share + z2 / (2 * images)) / (1 + z2 / images)
-    spread = math.sqrt(share * (1 - share) / images + z2 / (4 * images**2))
-    half = _Z95 * spread / (1 + z2 / images)
-    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)
+    interval = binomtest(right, images).proportion_ci(method="wilson")
+    return 100 * float(interval.low), 100 * float(interval.high)
 
 
 def corruption_error(mean_error: float, reference_error: float) -> float:

@@ -94,11 +94,6 @@ def test_reflected_gaussian_is_the_filter_of_scipy() -> None:
         assert np.allclose(filters.gaussian_reflect(field, sigma), expected, atol=1e-12)
 
 
-def test_hsv_there_and_back_is_the_picture(picture: Image.Image) -> None:
-    rgb = np.asarray(picture) / 255
-    assert np.allclose(filters.hsv_to_rgb(filters.rgb_to_hsv(rgb)), rgb, atol=1e-12)
-
-
 def test_chamfer_distance_is_near_the_euclidean_one() -> None:
     from scipy import ndimage
 
