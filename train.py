@@ -46,7 +46,7 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
     config.check()
     engine.check_model_name(config.model)
     engine.check_compiler(config)
-    engine.check_recipe(config)
+    engine.check_recipe(create_model, config)
     train_images, held_out_images, num_classes = data.open_splits(config)
     config = replace(config, num_classes=num_classes)
 
@@ -73,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     config, _ = _parse_args(argv)
     # From here on, so that a signal during the start is not lost.
     with engine.StopRequests() as stop:
+        engine.import_backends(config.device_modules)
         ranks = engine.join(config.device, config.dist_timeout)
+        engine.set_precision(config, ranks.device)
         if not ranks.primary:
             logging.getLogger().setLevel(logging.WARNING)
         try:

@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = _parse_args(argv)
     engine.check_model_name(config.model)
     engine.check_compiler(config)
+    engine.import_backends(config.device_modules)
     ranks = engine.join(config.device, config.dist_timeout)
+    engine.set_precision(config, ranks.device)
     try:
         images = data.open_images(config, config.split, num_samples=config.num_samples)
         num_classes = data.checked_num_classes(images, config.num_classes)

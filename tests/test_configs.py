@@ -56,7 +56,7 @@ def _model(config: TrainConfig, device: str = "meta") -> nn.Module:
 def test_config_is_read_and_its_header_gives_the_command(name: str) -> None:
     config = _config(name)
     config.check()
-    engine.check_recipe(config)
+    engine.check_recipe(train.create_model, config)
     engine.check_model_name(config.model)
     header = (FOLDER / f"{name}.yaml").read_text().splitlines()[:8]
     assert any("train.py" in line for line in header)

@@ -20,7 +20,7 @@ from torch import nn
 import train
 from vit_ls import engine
 from vit_ls.config import TrainConfig
-from vit_ls.config.reading import _kind
+from vit_ls.config.values import kind_of
 
 NAMES = [one.name for one in fields(TrainConfig)]
 SOUND: dict[str, Any] = {"img_size": 32, "epochs": 1, "lr": 1e-3, "batch_size": 2, "workers": 0}
@@ -70,7 +70,7 @@ def _misspelt(draw: st.DrawFn, name: str) -> str:
 def entries(draw: st.DrawFn) -> tuple[str, Any]:
     """A setting and a value, mostly of its type; at times misspelt, or with anything."""
     name = draw(st.sampled_from(NAMES))
-    kind, item, _ = _kind(TrainConfig, name)
+    kind, item, _ = kind_of(TrainConfig, name)
     rule = next(one.metadata["rule"] for one in fields(TrainConfig) if one.name == name)
     value = OF_TYPE.get(item or kind, WORDS)
     if rule.choices:

@@ -1,33 +1,24 @@
 """A YAML file and flags become one typed configuration: flags win over the file."""
 
 import argparse
-import difflib
 import logging
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 
-from vit_ls.config.schema import (
-    HARMLESS,
-    HARMLESS_WITH_VALUE,
-    INHERITED,
-    LEFT_OUT,
-    ConfigError,
-    DataConfig,
-    Rule,
-    ValidateConfig,
-)
+from vit_ls.config.foreign import ABSENT, OTHER_NAMES, STANDS_FOR, UNSET
+from vit_ls.config.nearest import nearest
+from vit_ls.config.rules import ConfigError
+from vit_ls.config.schema import INHERITED, DataConfig, ValidateConfig
+from vit_ls.config.values import checked, kind_of, literal
 
 _logger = logging.getLogger(__name__)
 _Schema = TypeVar("_Schema", bound=DataConfig)
-_LARGEST = 10**300
 _SIZES = ("img_size", "input_size")
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,16 +31,16 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings")
         for one in fields(schema):
             self._add_field(one.name, one.metadata)
-        self.flags = [f"--{one.name.replace('_', '-')}" for one in fields(schema)]
+        self.flags = [_flag(one.name) for one in fields(schema)]
         self._add_timm_flags()
 
     def _add_field(self, name: str, about: Mapping[str, Any]) -> None:
-        kind, item, _ = _kind(self.schema, name)
-        flags = ["--" + name.replace("_", "-"), *about["also"].split()]
+        kind, item, _ = kind_of(self.schema, name)
+        flags = [_flag(name), *about["also"].split()]
         help_text = about["help"].replace("%", "%%")
         if kind is bool and name.startswith("no_"):
             self.add_argument(*flags, dest=name, action="store_true", help=help_text)
-            off = "--" + name.removeprefix("no_").replace("_", "-")
+            off = _flag(name.removeprefix("no_"))
             self.add_argument(off, dest=name, action="store_false", help=argparse.SUPPRESS)
         elif kind is bool:
             self.add_argument(
@@ -66,15 +57,18 @@ class Parser(argparse.ArgumentParser):
                 metavar=metavar,
                 help=help_text,
             )
+        for flag, value in about["short"].items():
+            text = f"the same as {_flag(name)} {value}"
+            self.add_argument(flag, dest=name, action="store_const", const=value, help=text)
 
     def _add_timm_flags(self) -> None:
         hidden = argparse.SUPPRESS
-        for name in {**HARMLESS, **LEFT_OUT}:
-            spellings = {f"--{name}", f"--{name.replace('_', '-')}"}
-            if name in HARMLESS and name not in HARMLESS_WITH_VALUE:
+        for name, absent in ABSENT.items():
+            spellings = {f"--{name}", _flag(name)}
+            if absent.bare:
                 self.add_argument(*spellings, dest=name, action="store_true", help=hidden)
             else:
-                count = None if name in HARMLESS else "*"
+                count = "+" if absent.many else None
                 self.add_argument(*spellings, dest=name, nargs=count, help=hidden)
 
     def error(self, message: str) -> NoReturn:
@@ -106,7 +100,7 @@ def read(
         file = fallback
     values = _file_values(schema, Path(file)) if file is not None else {}
     for name, value in given.items():
-        values[name] = _checked(schema, name, value, "--" + name.replace("_", "-"), from_flag=True)
+        values[name] = checked(schema, name, value, _flag(name))
     return schema(**values), set(values)
 
 
@@ -130,7 +124,18 @@ def inherit(config: ValidateConfig, given: set[str], run: dict[str, Any]) -> Val
 
 def dump(config: DataConfig) -> str:
     """The whole configuration as YAML that `read` takes back."""
-    return str(yaml.safe_dump(asdict(config), sort_keys=False))
+    return str(yaml.dump(asdict(config), Dumper=_Dumper, sort_keys=False))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes a tuple as the text that is read back as one."""
+
+
+_Dumper.add_representer(tuple, lambda dumper, value: dumper.represent_str(repr(value)))
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _given(parser: Parser, argv: Sequence[str] | None) -> dict[str, Any]:
@@ -140,39 +145,85 @@ def _given(parser: Parser, argv: Sequence[str] | None) -> dict[str, Any]:
         raise ConfigError(f"unexpected argument {unknown[0]!r}.")
     if unknown:
         word = unknown[0].partition("=")[0]
-        raise ConfigError(f"unknown flag {word!r}{nearest(word, parser.flags)}")
+        raise ConfigError(f"unknown flag {word!r}{_meant(word, parser.flags)}")
     given = vars(known)
-    for name in given.keys() & LEFT_OUT.keys():
-        raise ConfigError(f"--{name.replace('_', '-')} is left out: {LEFT_OUT[name]}.")
-    for name in given.keys() & HARMLESS.keys():
-        _logger.warning("--%s has no effect: %s.", name.replace("_", "-"), HARMLESS[name])
-        del given[name]
+    for name in given.keys() & ABSENT.keys():
+        value = given.pop(name)
+        if isinstance(value, str):
+            value = literal(value)
+        elif isinstance(value, list):
+            value = [literal(word) for word in value]
+        _drop(name, value, _flag(name))
     if "data" in given:
         given.setdefault("data_dir", given.pop("data"))
     return given
 
 
+def _drop(name: str, value: Any, where: str) -> None:
+    """Warn of a setting of timm's that is left out, or refuse it where that would be missed."""
+    why, default = ABSENT[name].why, ABSENT[name].default
+    if not ABSENT[name].idle and not _same(value, default):
+        raise ConfigError(f"{where} is left out: {why}.")
+    _logger.warning("%s has no effect: %s.", where, why)
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether a value is timm's default; 0 is not false here, and nothing is the same as empty."""
+    if not value and not default:
+        return type(value) is type(default) or None in (value, default)
+    return bool(value == default)
+
+
 def _file_values(schema: type[DataConfig], file: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
     known = {one.name for one in fields(schema)}
+    seen, dropped = set(), []
     for name, value, line in _entries(file):
         where = f"{file}:{line}: {name}"
-        if name in values:
+        if name in seen:
             raise ConfigError(f"{where} is set twice.")
-        if name in HARMLESS or (name in LEFT_OUT and not value):
-            continue
-        if name in LEFT_OUT:
-            raise ConfigError(f"{where} is left out: {LEFT_OUT[name]}.")
-        if name not in known:
-            raise ConfigError(f"{file}:{line}: unknown key {name!r}{nearest(name, known)}")
-        values[name] = _checked(schema, name, value, where, from_flag=False)
+        seen.add(name)
+        if name in STANDS_FOR:
+            target = STANDS_FOR[name]
+            if value and not values.get(target):
+                values[target] = checked(schema, target, value, where)
+        elif name in ABSENT and _same(value, ABSENT[name].default):
+            dropped.append(name)
+        elif name in ABSENT:
+            _drop(name, value, where)
+        elif name not in known:
+            raise ConfigError(f"{file}:{line}: unknown key {name!r}{_meant(name, known)}")
+        elif not (name in UNSET and value == UNSET[name]) and (value or not values.get(name)):
+            values[name] = checked(schema, name, value, where)
+    if dropped:
+        _logger.warning(
+            "%s: left out here, and at timm's defaults there: %s.", file, ", ".join(dropped)
+        )
     return values
+
+
+def _meant(word: str, known: Collection[str]) -> str:
+    """The end of an error about an unknown name, with the one that was probably meant."""
+    name = OTHER_NAMES.get(word.lstrip("-").replace("-", "_"), "")
+    name = _flag(name) if word.startswith("-") else name
+    return f"; did you mean {name!r}?" if name in known else nearest(word, known)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-6 as a number, as YAML 1.2 does; in PyYAML's 1.1 it is a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
 
 
 def _entries(file: Path) -> Iterable[tuple[str, Any, int]]:
     """Key, value and line of each entry of a YAML mapping."""
     try:
-        loader = yaml.SafeLoader(file.read_text(encoding="utf-8"))
+        loader = _Loader(file.read_text(encoding="utf-8"))
         root = loader.get_single_node()
         if root is None:
             return []
@@ -193,72 +244,3 @@ def _entries(file: Path) -> Iterable[tuple[str, Any, int]]:
         raise
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: not valid YAML: {error}.") from error
-
-
-def _kind(schema: type[DataConfig], name: str) -> tuple[type, type | None, bool]:
-    """Of a field: its type, its items' type where it is a list, whether it may be None."""
-    hint = get_type_hints(schema)[name]
-    optional = isinstance(hint, UnionType) and NoneType in get_args(hint)
-    if optional:
-        hint = next(part for part in get_args(hint) if part is not NoneType)
-    origin = get_origin(hint)
-    if origin is list:
-        return list, get_args(hint)[0], optional
-    return origin or hint, None, optional
-
-
-def _checked(
-    schema: type[DataConfig], name: str, value: Any, where: str, *, from_flag: bool
-) -> Any:
-    """`value` in the field's type, or a ConfigError that says where it came from."""
-    kind, item, optional = _kind(schema, name)
-    if value is None and optional:
-        return None
-    if kind is dict:
-        value = _pairs(value, where) if from_flag else value
-        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-            raise ConfigError(f"{where} must be a mapping, got {value!r}.")
-    elif kind is list:
-        if not isinstance(value, list) or not value:
-            raise ConfigError(f"{where} must be a list, got {value!r}.")
-        value = [_converted(one, item or str, where) for one in value]
-    else:
-        value = _converted(value, kind, where)
-    rule: Rule = next(one.metadata["rule"] for one in fields(schema) if one.name == name)
-    if broken := rule.broken_by(value):
-        end = nearest(str(value), rule.choices)
-        raise ConfigError(f"{where} {broken}, got {value!r}{end}")
-    return value
-
-
-def _converted(value: Any, kind: type, where: str) -> Any:
-    """`value` as `kind`; numbers may be written as text, as YAML reads 3e-4."""
-    if kind in (int, float) and isinstance(value, str):
-        try:
-            return kind(value)
-        except ValueError:
-            raise ConfigError(f"{where} must be {_KINDS[kind]}, got {value!r}.") from None
-    if kind is float and type(value) is int:
-        return float(value) if abs(value) < _LARGEST else math.inf
-    if type(value) is not kind:
-        raise ConfigError(f"{where} must be {_KINDS[kind]}, got {value!r}.")
-    return value
-
-
-def _pairs(words: list[str], where: str) -> dict[str, Any]:
-    pairs = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"{where} must be KEY=VALUE, got {word!r}.")
-        try:
-            pairs[key] = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError):
-            raise ConfigError(f"{where} {key}={text!r} cannot be read.") from None
-    return pairs
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of an error: '; did you mean X?' where something is close, else a full stop."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else "."

@@ -5,57 +5,12 @@ Names, meaning and defaults are those of timm's scripts, so that its users can b
 lines; where a default differs, the help text says so.
 """
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message is one line and names it."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a value must satisfy beside its type. Numbers in a list are held to it one by one."""
-
-    above: float | None = None
-    least: float | None = None
-    below: float | None = None
-    most: float | None = None
-    choices: tuple[str, ...] = ()
-    lengths: tuple[int, ...] = ()
-
-    def broken_by(self, value: Any) -> str | None:
-        """The rule that `value` breaks, in words, or None."""
-        if isinstance(value, list):
-            if self.lengths and len(value) not in self.lengths:
-                return f"must have {' or '.join(map(str, self.lengths))} values"
-            return next((broken for item in value if (broken := self.broken_by(item))), None)
-        if self.choices and value not in self.choices:
-            return f"must be one of {', '.join(repr(choice) for choice in self.choices)}"
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        if not math.isfinite(value):
-            return "must be finite"
-        if self.above is not None and not value > self.above:
-            return "must be positive" if self.above == 0 else f"must be above {self.above:g}"
-        if self.least is not None and not value >= self.least:
-            return "must not be negative" if self.least == 0 else f"must be at least {self.least:g}"
-        if self.below is not None and not value < self.below:
-            return f"must be below {self.below:g}"
-        if self.most is not None and not value <= self.most:
-            return f"must be at most {self.most:g}"
-        return None
-
-
-def _f(default: Any, text: str, rule: Rule = Rule(), *, also: str = "", alone: Any = None) -> Any:
-    """A setting; `also` spells its flag another way, `alone` is its value where none follows."""
-    metadata = {"help": text, "rule": rule, "also": also, "alone": alone}
-    if isinstance(default, list | dict):
-        return field(default_factory=lambda: type(default)(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
+from vit_ls.config.rules import ConfigError, Rule
+from vit_ls.config.rules import setting as _f
 
 _RATE = Rule(least=0, below=1)
 _SHARE = Rule(least=0, most=1)
@@ -74,6 +29,7 @@ _SCHEDULES = (
     "constant",
     "none",
 )
+_DECAYS = ("linear", "1-sqrt", "cosine", "power", "exp")
 _CROPS = ("center", "squash", "border")
 _RESAMPLING = ("nearest", "bilinear", "bicubic", "lanczos")
 
@@ -113,7 +69,9 @@ class DataConfig:
     model_kwargs: dict[str, Any] = _f({}, "more arguments of the model, KEY=VALUE ...")
     channels_last: bool = _f(False, "channels-last memory layout")
     device: str = _f("auto", "auto (timm: cuda) takes the GPU where there is one")
-    amp: bool | None = _f(None, "mixed precision; default: on a GPU (timm: off)")
+    amp: bool | None = _f(
+        None, "mixed precision; default: on a GPU (timm: off)", also="--native-amp"
+    )
     amp_dtype: str = _f(
         "bfloat16", "of mixed precision (timm: float16)", Rule(choices=("bfloat16", "float16"))
     )
@@ -121,6 +79,14 @@ class DataConfig:
         None, "torch.compile, with this backend (alone: inductor)", alone="inductor"
     )
     torchcompile_mode: str | None = _f(None, "mode of torch.compile")
+    float32_matmul_precision: str | None = _f(
+        None,
+        "of float32 products; default: high, which is TF32, on a GPU",
+        Rule(choices=("highest", "high", "medium")),
+        short={"--tf32": "high", "--no-tf32": "highest"},
+    )
+    cudnn_benchmark: bool = _f(True, "let cuDNN time its convolutions and take the fastest")
+    device_modules: list[str] | None = _f(None, "Python modules that bring the device's backend")
     dist_timeout: float = _f(600.0, "seconds until a lost rank ends the job", _POSITIVE)
     fast_norm: bool = _f(False, "timm's norms in the precision of autocast, not in float32")
     log_interval: int = _f(50, "steps between two log lines", _POSITIVE, also="--log-freq")
@@ -134,6 +100,7 @@ class ValidateConfig(DataConfig):
     num_samples: int | None = _f(None, "images in it, if the reader cannot tell", _POSITIVE)
     checkpoint: str = _f("", "file with the weights")
     use_ema: bool | None = _f(None, "the averaged weights; default: those the run scored best with")
+    random_weights: bool = _f(False, "evaluate a model that has no weights but random ones")
     use_train_size: bool = _f(False, "the training size, where the model has another for tests")
     real_labels: str | None = _f(None, "ReaL labels: a JSON file, or 'builtin'")
     per_class: str = _f("", "write the accuracy of each class to this CSV file")
@@ -155,6 +122,8 @@ class TrainConfig(DataConfig):
     validation_batch_size: int | None = _f(None, "default: batch_size", _POSITIVE, also="-vb")
     grad_accum_steps: int = _f(1, "batches per optimiser step", _POSITIVE)
     grad_checkpointing: bool = _f(False, "recompute activations in the backward pass")
+    head_init_scale: float | None = _f(None, "factor of the classifier's first values", _COUNT)
+    head_init_bias: float | None = _f(None, "first value of the classifier's bias")
     # run
     resume: str = _f("", "continue from this file; 'auto': from the newest good one of the run")
     no_resume_opt: bool = _f(False, "take the weights alone from --resume")
@@ -170,6 +139,7 @@ class TrainConfig(DataConfig):
     clip_mode: str = _f("norm", "how to clip", Rule(choices=("norm", "value", "agc")))
     layer_decay: float | None = _f(None, "rate of a layer over the next's", Rule(above=0, most=1))
     layer_decay_min_scale: float = _f(0.0, "lower bound of that factor", _SHARE)
+    layer_decay_no_opt_scale: float | None = _f(None, "freeze layers whose factor is less", _SHARE)
     opt_kwargs: dict[str, Any] = _f({}, "more arguments of the optimiser, KEY=VALUE ...")
     # schedule
     sched: str = _f("cosine", "learning rate schedule", Rule(choices=_SCHEDULES))
@@ -187,6 +157,8 @@ class TrainConfig(DataConfig):
     lr_cycle_decay: float = _f(0.5, "factor of the rate per cycle", _POSITIVE)
     lr_cycle_limit: int = _f(1, "cycles", _POSITIVE)
     lr_k_decay: float = _f(1.0, "k-decay of cosine and poly", _POSITIVE)
+    lr_decay_fn: str | None = _f(None, "shape of the decay of wsd and rsqrt", Rule(choices=_DECAYS))
+    lr_stable_timescale: float | None = _f(None, "time scale of rsqrt in epochs", _POSITIVE)
     warmup_lr: float = _f(1e-5, "rate at the start", _COUNT)
     min_lr: float = _f(0.0, "rate at the end", _COUNT)
     epochs: int = _f(300, "epochs", _POSITIVE)
@@ -244,6 +216,7 @@ class TrainConfig(DataConfig):
     bn_eps: float | None = _f(None, "batch norm epsilon", _POSITIVE)
     sync_bn: bool = _f(False, "batch norm over all processes")
     dist_bn: str = _f("reduce", "share its statistics", Rule(choices=("", "broadcast", "reduce")))
+    no_ddp_bb: bool = _f(False, "do not broadcast buffers before each forward")
     # averaged weights
     model_ema: bool = _f(False, "keep an average of the weights")
     model_ema_force_cpu: bool = _f(False, "keep it on the CPU, and do not evaluate it")
@@ -255,12 +228,15 @@ class TrainConfig(DataConfig):
     kd_distill_type: str = _f(
         "logit", "what is matched", Rule(choices=("logit", "feature", "token"))
     )
+    kd_loss_type: str = _f("kl", "loss of logit distillation", Rule(choices=("kl",)))
+    kd_student_feature_dim: int | None = _f(None, "width of its features", _POSITIVE)
+    kd_teacher_feature_dim: int | None = _f(None, "width of the teacher's", _POSITIVE)
     kd_token_distill_type: str = _f("hard", "of token distillation", Rule(choices=("soft", "hard")))
     kd_temperature: float = _f(4.0, "temperature", _POSITIVE)
     distill_loss_weight: float | None = _f(None, "weight of the teacher's loss", _COUNT)
     task_loss_weight: float | None = _f(None, "weight of the labels' loss", _COUNT)
     # supervision of the run
-    seed: int = _f(42, "of everything random", _COUNT)
+    seed: int = _f(42, "of everything random", Rule(least=0, most=2**31 - 1))
     recovery_interval: int = _f(0, "updates between recovery checkpoints", _COUNT)
     checkpoint_hist: int = _f(10, "best checkpoints to keep", _POSITIVE)
     save_epochs: list[int] | None = _f(None, "keep a milestone after so many epochs", _POSITIVE)
@@ -271,6 +247,8 @@ class TrainConfig(DataConfig):
     log_tensorboard: bool = _f(False, "write TensorBoard events")
     log_wandb: bool = _f(False, "log to Weights & Biases")
     wandb_project: str | None = _f(None, "project there")
+    wandb_tags: list[str] | None = _f(None, "tags there")
+    wandb_resume_id: str = _f("", "run to go on with there; default: that of the run's folder")
 
     def check(self) -> None:
         """Raise ConfigError where settings contradict one another."""
@@ -330,40 +308,5 @@ INHERITED = (
     *("model", "model_kwargs", "num_classes", "gp", "img_size", "input_size", "in_chans"),
     *("crop_pct", "crop_mode", "mean", "std", "interpolation", "batch_size", "workers"),
     *("channels_last", "amp", "amp_dtype", "fast_norm"),
+    "float32_matmul_precision",
 )
-
-# timm's flags that are not fields above: why, and whether leaving them out changes the training.
-HARMLESS_WITH_VALUE = ("worker_seeding", "local_rank", "amp_impl")
-HARMLESS = {
-    "use_multi_epochs_loader": "loading processes stay alive between epochs anyway",
-    "worker_seeding": "each image has its own seed here",
-    "no_prefetcher": "the prefetcher runs on a CPU too",
-    "local_rank": "the rank is read from the environment",
-    "amp_impl": "mixed precision is torch's",
-    "no_ddp_bb": "buffers are not broadcast: --dist-bn keeps the statistics together",
-    "synchronize_step": "the step time is read at the log interval",
-}
-_ONE_SIZE = "all images of a run have one size"
-LEFT_OUT = {
-    "torchscript": "torch has deprecated it; use --torchcompile",
-    "fuser": "it belongs to TorchScript; use --torchcompile",
-    "aot_autograd": "use --torchcompile",
-    "apex_amp": "use --amp",
-    "native_amp": "use --amp",
-    "drop_connect": "use --drop-path",
-    "tta": "timm's script averages neighbouring images, not versions of one",
-    "train_size_schedule": _ONE_SIZE,
-    "naflex_loader": _ONE_SIZE,
-    "naflex_max_seq_len": _ONE_SIZE,
-    "multi_label": "images have one label each",
-    "num_gpu": "start several processes with torchrun",
-    "retry": "set a smaller --batch-size",
-    "model_dtype": "use --amp",
-    "valid_labels": "python -m robustness counts on the classes of a data set alone",
-    "metrics_avg": "--per-class writes the counts of each class",
-    "results_format": "--results-file is a CSV file",
-    "tf_preprocessing": "images are prepared by timm's transforms",
-    "test_pool": "set --img-size; the models here take any",
-    "reparam": "weights are evaluated as they were trained",
-    "crop_border_pixels": "use --crop-mode and --crop-pct",
-}

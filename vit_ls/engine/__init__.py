@@ -1,5 +1,6 @@
 """Trains and evaluates a model that it is handed."""
 
+from vit_ls.engine.backend import import_backends, set_precision
 from vit_ls.engine.checkpoint import read_checkpoint
 from vit_ls.engine.errors import (
     STOPPED_STATUS,
@@ -45,6 +46,7 @@ __all__ = [
     "command_line",
     "evaluate",
     "fitted",
+    "import_backends",
     "join",
     "leave",
     "load_weights",
@@ -54,5 +56,6 @@ __all__ = [
     "prepared",
     "read_checkpoint",
     "run_settings",
+    "set_precision",
     "summarised",
 ]

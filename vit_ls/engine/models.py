@@ -52,7 +52,10 @@ def make_model(factory: Callable[..., nn.Module], config: DataConfig) -> Any:
         ConfigError: The factory, or the model, refuses the arguments.
     """
     set_fast_norm(config.fast_norm)
-    return _made(config.model, lambda: factory(**_model_kwargs(config)))
+    model = _made(config.model, lambda: factory(**_model_kwargs(config)))
+    if isinstance(config, TrainConfig):
+        _set_classifier(model, config)
+    return model
 
 
 def make_teacher(factory: Callable[..., nn.Module], config: TrainConfig) -> Any:
@@ -211,6 +214,27 @@ def fitted(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
     state = {name: value for name, value in state.items() if ".aux_bn." not in name}
     fit: Any = getattr(model, "fit_state_dict", None)
     return fit(state) if fit is not None else state
+
+
+def _set_classifier(model: nn.Module, config: TrainConfig) -> None:
+    """Scale the classifier's first values and set its bias, where that is wanted."""
+    scale, bias = config.head_init_scale, config.head_init_bias
+    if scale is None and bias is None:
+        return
+    get_classifier: Any = getattr(model, "get_classifier", tuple)
+    found = get_classifier()
+    heads = [found] if isinstance(found, nn.Module) else list(found)
+    parameters = [pair for head in heads for pair in head.named_parameters()]
+    biases = [one for name, one in parameters if name.endswith("bias")]
+    if not parameters or (bias is not None and not biases):
+        raise ConfigError("--head-init-scale and -bias need a model with a classifier that has it.")
+    with torch.no_grad():
+        if scale is not None:
+            for _, one in parameters:
+                one.mul_(scale)
+        if bias is not None:
+            for one in biases:
+                one.fill_(bias)
 
 
 def _freeze_backbone(model: nn.Module) -> None:

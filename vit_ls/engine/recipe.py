@@ -1,6 +1,10 @@
 """Task, optimiser and schedule of a run, from timm's factories."""
 
+import logging
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,30 +22,72 @@ from timm.task import (
 from torch import nn
 
 from vit_ls.config import ConfigError, TrainConfig
+from vit_ls.engine.models import make_model
 
 
-def check_recipe(config: TrainConfig) -> None:
-    """Try loss, optimiser, schedule and augmentation on a stand-in, before data and model.
+@contextmanager
+def settings_of(what: str) -> Iterator[None]:
+    """Say in one line that a factory of timm's refuses its settings.
+
+    Raises:
+        ConfigError: It does.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    # The factories have no error of their own: whatever they raise is about the settings.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ConfigError(f"{what} cannot be made from these settings: {reason}") from error
+
+
+def check_recipe(factory: Callable[..., nn.Module], config: TrainConfig) -> None:
+    """Try loss, optimiser, schedule and augmentation, before the data is opened.
+
+    The optimiser is tried on the run's own model, whose tensors are on the meta device, and what is
+    refused there on a plain layer too: a model that cannot be made there proves nothing.
+
+    Args:
+        factory: timm's `create_model`.
+        config: The settings.
 
     Raises:
         ConfigError: One of timm's factories refuses its settings.
     """
     stand_in = nn.Linear(2, 2)
-    tries = (
-        ("the loss", lambda: create_classification_loss(**_loss_kwargs(config))),
-        ("the optimiser", lambda: make_optimizer(stand_in, config, 1)),
-        ("the schedule", lambda: make_schedule(torch.optim.SGD(stand_in.parameters()), config, 1)),
-        ("--aa", lambda: create_transform(32, is_training=True, auto_augment=config.aa or None)),
-    )
-    for what, attempt in tries:
+    with _quiet():
+        with settings_of("the loss"):
+            create_classification_loss(**_loss_kwargs(config))
+        with settings_of("--aa"):
+            create_transform(32, is_training=True, auto_augment=config.aa or None)
+        with settings_of("the schedule"):
+            make_schedule(torch.optim.SGD(stand_in.parameters()), config, 1)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                attempt()
-        # The factories have no error of their own: whatever they raise here is about the settings.
-        except Exception as error:
-            reason = str(error) or type(error).__name__
-            raise ConfigError(f"{what} cannot be made from these settings: {reason}") from error
+            make_optimizer(_outline(factory, config), config, 1)
+        except Exception:
+            make_optimizer(stand_in, config, 1)
+
+
+def _outline(factory: Callable[..., nn.Module], config: TrainConfig) -> nn.Module:
+    """The model without the values of its tensors."""
+    bare = replace(config, pretrained=False, pretrained_path=None, initial_checkpoint="")
+    with torch.device("meta"):
+        model: nn.Module = make_model(factory, bare)
+        return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what a trial says: the run says it again."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def make_task(
@@ -67,13 +113,28 @@ def make_task(
         "verbose": False,
     }
     if config.kd_distill_type == "feature":
-        return FeatureDistillationTask(model, teacher, **shared)
+        student_dim, teacher_dim = config.kd_student_feature_dim, config.kd_teacher_feature_dim
+        return FeatureDistillationTask(
+            model,
+            teacher,
+            student_feature_dim=_feature_dim(model, student_dim, "--kd-student-feature-dim"),
+            teacher_feature_dim=_feature_dim(teacher, teacher_dim, "--kd-teacher-feature-dim"),
+            **shared,
+        )
     shared["temperature"] = config.kd_temperature
     if config.kd_distill_type == "token":
         return TokenDistillationTask(
             model, teacher, distill_type=config.kd_token_distill_type, **shared
         )
-    return LogitDistillationTask(model, teacher, **shared)
+    return LogitDistillationTask(model, teacher, loss_type=config.kd_loss_type, **shared)
+
+
+def _feature_dim(model: nn.Module, asked: int | None, flag: str) -> int | None:
+    """The width of a model's features before the classifier, where it was given."""
+    known = getattr(model, "head_hidden_size", None) or getattr(model, "num_features", None)
+    if asked is not None and known is not None and asked != known:
+        raise ConfigError(f"{flag} must be {known}, the width of that model, got {asked}.")
+    return asked
 
 
 def learning_rate(config: TrainConfig, world_size: int) -> float:
@@ -89,7 +150,10 @@ def learning_rate(config: TrainConfig, world_size: int) -> float:
 def make_optimizer(model: nn.Module, config: TrainConfig, world_size: int) -> torch.optim.Optimizer:
     """The optimiser, with timm's groups for weight decay and layer-wise rates."""
     settings = optimizer_kwargs(config) | {"lr": learning_rate(config, world_size)}
-    optimizer: torch.optim.Optimizer = create_optimizer_v2(model, **settings, **config.opt_kwargs)
+    with settings_of("the optimiser"):
+        optimizer: torch.optim.Optimizer = create_optimizer_v2(
+            model, **settings, **config.opt_kwargs
+        )
     return optimizer
 
 
@@ -97,9 +161,10 @@ def make_schedule(
     optimizer: torch.optim.Optimizer, config: TrainConfig, updates_per_epoch: int
 ) -> tuple[Any, int]:
     """The schedule, or None, and the number of epochs with warm-up, cycles and cool-down."""
-    scheduler, epochs = create_scheduler_v2(
-        optimizer, **scheduler_kwargs(config), updates_per_epoch=updates_per_epoch
-    )
+    with settings_of("the schedule"):
+        scheduler, epochs = create_scheduler_v2(
+            optimizer, **scheduler_kwargs(config), updates_per_epoch=updates_per_epoch
+        )
     return scheduler, epochs
 
 

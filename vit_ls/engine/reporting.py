@@ -11,7 +11,7 @@ import torch
 from torchvision.utils import save_image
 from tqdm import tqdm
 
-from vit_ls.config import ConfigError, TrainConfig
+from vit_ls.config import ConfigError, TrainConfig, asdict
 from vit_ls.engine.checkpoint import write_whole
 from vit_ls.engine.ranks import Ranks
 from vit_ls.engine.state import Progress
@@ -181,4 +181,17 @@ def _wandb(config: TrainConfig, folder: Path) -> Any:
         import wandb
     except ImportError as error:
         raise ConfigError("--log-wandb needs the package wandb.") from error
-    return wandb.init(project=config.wandb_project, name=folder.name, dir=str(folder))
+    # A run that goes on in its folder goes on in its run there too.
+    identity = folder / "wandb-run"
+    known = identity.read_text(encoding="utf-8") if identity.is_file() else None
+    run = wandb.init(
+        project=config.wandb_project,
+        name=folder.name,
+        dir=str(folder),
+        tags=config.wandb_tags,
+        config=asdict(config),
+        id=config.wandb_resume_id or known,
+        resume="must" if config.wandb_resume_id else "allow",
+    )
+    write_whole(identity, lambda file: file.write(run.id.encode()))
+    return run

@@ -116,7 +116,10 @@ class Trainer:
             self.task.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
         if self.ranks.distributed:
             on_gpu = self.ranks.device.type == "cuda"
-            self.task.prepare_distributed(device_ids=[self.ranks.local_rank] if on_gpu else None)
+            self.task.prepare_distributed(
+                device_ids=[self.ranks.local_rank] if on_gpu else None,
+                broadcast_buffers=not config.no_ddp_bb,
+            )
 
     def _continue(self, content: dict[str, Any]) -> None:
         if self.task.has_ema():

@@ -1,0 +1,37 @@
+"""How this process computes: set once, before and after it knows its device."""
+
+import importlib
+from collections.abc import Sequence
+
+import torch
+
+from vit_ls.config import ConfigError, DataConfig
+
+
+def import_backends(modules: Sequence[str] | None) -> None:
+    """Import modules that make a device known to torch.
+
+    Raises:
+        ConfigError: One cannot be imported.
+    """
+    for name in modules or ():
+        try:
+            importlib.import_module(name)
+        # A backend's start may fail in any way: a driver, a library, a device that is not there.
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise ConfigError(f"--device-modules {name} cannot be imported: {reason}.") from error
+
+
+def set_precision(config: DataConfig, device: torch.device) -> None:
+    """Set the precision of float32 products, and whether cuDNN looks for the fastest convolution.
+
+    "highest" is float32 in convolutions too, where torch itself takes TF32. On a GPU the default is
+    "high", as in timm's scripts; elsewhere torch's own stands.
+    """
+    on_gpu = device.type == "cuda"
+    precision = config.float32_matmul_precision or ("high" if on_gpu else None)
+    if precision is not None:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = precision != "highest"
+    torch.backends.cudnn.benchmark = on_gpu and config.cudnn_benchmark
