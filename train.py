@@ -11,11 +11,10 @@ settings, 85 stopped by SIGTERM or SIGUSR1 after saving.
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from timm import create_model
-from timm.data import resolve_data_config
 from timm.models import safe_model_name
 from timm.utils import random_seed
 
@@ -54,7 +53,7 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
     model = engine.make_model(create_model, config)
     config = replace(config, num_classes=model.num_classes)
     teacher = engine.make_teacher(create_model, config)
-    data_config = resolve_data_config(asdict(config), model=model)
+    data_config = data.input_config(config, model)
     return engine.Trainer(
         engine.prepared(model, config, ranks.device),
         teacher,

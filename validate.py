@@ -11,11 +11,10 @@ model of timm's. Exit status: 0 done, 1 failed, 2 unusable settings.
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from timm import create_model
-from timm.data import resolve_data_config
 
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import data, engine
@@ -54,9 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         model = engine.make_model(create_model, config)
         if config.checkpoint:
             engine.load_weights(model, Path(config.checkpoint), use_ema=config.use_ema)
-        data_config = resolve_data_config(
-            asdict(config), model=model, use_test_size=not config.use_train_size
-        )
+        data_config = data.input_config(config, model, use_test_size=not config.use_train_size)
         result = engine.evaluate(
             engine.prepared(model, config, ranks.device),
             data.eval_loader(images, config, data_config, ranks),

@@ -1,6 +1,7 @@
 """The images: data sets, label checks, and the batches for training and evaluation."""
 
 from vit_ls.data.datasets import Images, checked_num_classes, open_images, open_splits
+from vit_ls.data.inputs import input_config
 from vit_ls.data.loaders import TrainBatches, eval_loader, train_batches
 
 __all__ = [
@@ -8,6 +9,7 @@ __all__ = [
     "TrainBatches",
     "checked_num_classes",
     "eval_loader",
+    "input_config",
     "open_images",
     "open_splits",
     "train_batches",

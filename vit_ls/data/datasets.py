@@ -12,6 +12,7 @@ from timm.data import ImageDataset, IterableImageDataset, create_dataset
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data.digits import Digits
+from vit_ls.data.inputs import image_mode
 
 _logger = logging.getLogger(__name__)
 _TRAIN_SPLITS = ("train", "training")
@@ -87,7 +88,7 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **rea
     Raises:
         ConfigError: There is no such data.
     """
-    mode = config.input_img_mode or ("L" if _channels(config) == 1 else "RGB")
+    mode = image_mode(config)
     if config.dataset.lower() == "digits":
         digits = Digits(held_out=split not in _TRAIN_SPLITS, mode=mode)
         return Images(digits, digits.class_to_idx)
@@ -161,12 +162,6 @@ def checked_num_classes(images: Images, num_classes: int | None) -> int | None:
             f"--num-classes must be at least the {found} classes of the data, got {num_classes}."
         )
     return found if num_classes is None else num_classes
-
-
-def _channels(config: DataConfig) -> int:
-    if config.input_size is not None:
-        return config.input_size[0]
-    return config.in_chans or 3
 
 
 def _check_location(config: DataConfig) -> None:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from timm.data import AugMixDataset, FastCollateMixup, create_loader, create_transform
+from timm.data import AugMixDataset, FastCollateMixup, create_loader
 from timm.data.loader import PrefetchLoader, fast_collate
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
+from vit_ls.data.augment import AugmentationError, augmentation, named, train_transform
 from vit_ls.data.datasets import Images, UnreadableImageError
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
 
@@ -71,6 +72,8 @@ class TrainBatches:
             raise ConfigError(
                 f"--max-unreadable {self.max_unreadable} is exceeded: {_last_line(error)}"
             ) from error
+        except AugmentationError as error:
+            raise ConfigError(f"the augmentation {_last_line(error)}") from error
         # Readers of streams report a missing key or shard in every way there is. Where nothing was
         # read yet, the settings are to blame.
         except Exception as error:
@@ -153,19 +156,6 @@ def eval_loader(
     )
 
 
-def train_transform(config: TrainConfig, data_config: dict[str, Any]) -> Any:
-    """Timm's training transform for uint8 batches; in three parts with `--aug-splits`."""
-    interpolation = config.train_interpolation
-    if config.no_aug:
-        interpolation = data_config["interpolation"]
-    return create_transform(
-        data_config["input_size"],
-        interpolation=interpolation,
-        separate=config.aug_splits > 0,
-        **_augment(config),
-    )
-
-
 def _prefetched(
     batches: SeededImages,
     sampler: EpochSampler,
@@ -206,30 +196,14 @@ def _erasing_splits(config: TrainConfig) -> int:
 
 
 def _last_line(error: Exception) -> str:
-    """The message; a loading process puts its traceback before it."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    """The message; a loading process puts its traceback and the error's type before it."""
+    kind = type(error)
+    last = (str(error).strip().splitlines() or [kind.__name__])[-1]
+    return last.removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")
 
 
 def _pins(config: DataConfig, place: Place) -> bool:
     return config.pin_mem and place.device.type == "cuda"
-
-
-def _augment(config: TrainConfig) -> dict[str, Any]:
-    return {
-        "is_training": True,
-        "use_prefetcher": True,
-        "no_aug": config.no_aug,
-        "train_crop_mode": config.train_crop_mode,
-        "scale": tuple(config.scale),
-        "ratio": tuple(config.ratio),
-        "hflip": config.hflip,
-        "vflip": config.vflip,
-        "color_jitter": config.color_jitter or None,
-        "color_jitter_prob": config.color_jitter_prob,
-        "grayscale_prob": config.grayscale_prob,
-        "gaussian_blur_prob": config.gaussian_blur_prob,
-        "auto_augment": config.aa or None,
-    }
 
 
 def _mixing(config: TrainConfig) -> dict[str, Any]:
@@ -248,8 +222,7 @@ def _mixing(config: TrainConfig) -> dict[str, Any]:
 def _streamed(
     images: Images, config: TrainConfig, data_config: dict[str, Any], collate: Any, place: Place
 ) -> Any:
-    augment = _augment(config)
-    return create_loader(
+    loader = create_loader(
         images.dataset,
         input_size=data_config["input_size"],
         batch_size=config.batch_size,
@@ -265,8 +238,10 @@ def _streamed(
         collate_fn=collate,
         pin_memory=_pins(config, place),
         device=place.device,
-        **augment,
+        **augmentation(config),
     )
+    images.dataset.transform = named(images.dataset.transform)
+    return loader
 
 
 def _as_it_is(batch: Any) -> Any:
