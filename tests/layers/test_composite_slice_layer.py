@@ -177,7 +177,7 @@ def test_slices_of_one_token_leave_the_local_attention_the_values():
     layer, make_geometry = build((4, 6), 1)
     x = image(4, 6)
     geometry = make_geometry(x)
-    values = layer.qkv(x)[2]
+    _, (_, values) = layer.qkv(x)
     torch.testing.assert_close(layer.attend_locally(x, geometry), values, **EXACT)
     torch.testing.assert_close(
         layer(x, None, geometry)[0],

@@ -106,14 +106,16 @@ def test_full_attention_sees_global_tokens_and_gives_them_back(x, num_global):
 def test_global_tokens_skip_the_depthwise_convolution():
     qkv = ConvQKV(DIM).eval()
     g = torch.randn(2, 3, DIM)
-    for out, projection in zip(qkv.tokens(g), (qkv.q, qkv.k, qkv.v), strict=True):
+    q, kv = qkv.tokens(g)
+    for out, projection in zip((q, *kv), (qkv.q, qkv.k, qkv.v), strict=True):
         torch.testing.assert_close(out, projection.pointwise(g))
 
 
 def test_linear_qkv_is_one_projection_in_three_parts():
     qkv, x = LinearQKV(DIM), torch.randn(2, 3, 4, DIM)
     together = nn.functional.linear(x, qkv.weight, qkv.bias)
-    assert torch.equal(torch.cat(qkv(x), -1), together)
+    q, kv = qkv(x)
+    assert torch.equal(torch.cat((q, *kv), -1), together)
 
 
 def test_the_kernels_of_the_dynamic_projection_are_standardised():

@@ -7,6 +7,7 @@ from tolerances import TOLERANCE
 
 from vit_ls.grid import halo_mask
 from vit_ls.ops import (
+    Windows,
     attend,
     attend_slices,
     merge_heads,
@@ -30,7 +31,11 @@ def leaf(*shape):
 
 
 def local(inputs, slice_size, halo, impl="auto"):
-    return slice_attention(*inputs, impl=impl, num_heads=HEADS, slice_size=slice_size, halo=halo)
+    q, k, v, pos_q, pos_k = (*inputs, None, None)[:5]
+    windows = Windows(slice_size, halo)
+    return slice_attention(
+        q, torch.stack((k, v)), pos_q, pos_k, windows, impl=impl, num_heads=HEADS
+    )
 
 
 @pytest.mark.parametrize("impl", OTHERS)
@@ -96,7 +101,7 @@ def test_a_slice_embedding_holds_the_tokens_inside_the_grid_and_no_padding(
 
     def embedding():
         used = weight if aggregation == "linear" else None
-        return slice_embedding(y, mask, used, slice_size=(a, b), halo=halo, aggregation=aggregation)
+        return slice_embedding(y, Windows((a, b), halo, mask), used, aggregation=aggregation)
 
     torch.testing.assert_close(embedding(), expected, **EXACT)
     pad = F.pad
@@ -106,15 +111,13 @@ def test_a_slice_embedding_holds_the_tokens_inside_the_grid_and_no_padding(
 
 def test_the_mean_of_a_large_slice_does_not_overflow_in_half_precision():
     y = torch.full((1, 16, 16, 4), 1000.0, dtype=torch.float16)
-    mean = slice_embedding(
-        y, halo_mask(16, 16, (16, 16), (0, 0)), slice_size=(16, 16), halo=(0, 0), aggregation="mean"
-    )
+    mean = slice_embedding(y, Windows((16, 16), (0, 0)), aggregation="mean")
     torch.testing.assert_close(mean, y[:, :1, :1])
 
 
 def test_slices_attend_to_each_other_and_each_token_gets_what_its_slice_got():
     q, k, v = (leaf(BATCH, 2, 3, DIM) for _ in "qkv")
-    y = attend_slices(q, k, v, num_heads=HEADS, slice_size=(4, 2), height=7, width=5)
+    y = attend_slices(q, torch.stack((k, v)), num_heads=HEADS, slice_size=(4, 2), height=7, width=5)
     heads = (split_heads(x.flatten(1, 2), HEADS) for x in (q, k, v))
     slices = merge_heads(attend(*heads)).unflatten(1, (2, 3))
     assert y.shape == (BATCH, 7, 5, DIM)

@@ -6,6 +6,8 @@ from timm.layers import set_fused_attn
 from tolerances import TOLERANCE
 
 from vit_ls.ops import (
+    Positions,
+    Windows,
     attend,
     dynamic_projection,
     global_attention,
@@ -41,15 +43,23 @@ def make_inputs(H, W, window, rank=4, num_global=1, bias=True, dtype=torch.float
 
 def run(inputs, window, impl):
     q, k, v, projected_k, projected_v, global_q, global_k, global_v, bias = inputs
+    projected, tokens = (
+        None if k_ is None else torch.stack((k_, v_))
+        for k_, v_ in ((projected_k, projected_v), (global_k, global_v))
+    )
     x = long_short_attention(
-        *(q, k, v, projected_k, projected_v, global_k, global_v, bias, None, impl),
+        q,
+        torch.stack((k, v)),
+        projected,
+        tokens,
+        Positions(bias),
+        Windows(window, halo_of(window)),
         num_heads=HEADS,
-        window=window,
-        halo=halo_of(window),
+        impl=impl,
     )
     if global_q is None:
         return x, None
-    return x, global_attention(global_q, global_k, global_v, x, num_heads=HEADS)
+    return x, global_attention(global_q, tokens, x, num_heads=HEADS)
 
 
 def outputs_and_gradients(inputs, window, impl):
@@ -91,8 +101,9 @@ def test_positions_of_queries_and_keys_are_as_if_added_window_by_window(impl, ha
     key_pos = torch.randn(
         window[0] + 2 * halo[0], window[1] + 2 * halo[1], DIM, dtype=torch.float64
     )
+    positions = Positions(None, query_pos, key_pos)
     actual = IMPLEMENTATIONS[impl](
-        q, k, v, None, None, None, query_pos, key_pos, num_heads=HEADS, window=window, halo=halo
+        q, torch.stack((k, v)), None, positions, Windows(window, halo), num_heads=HEADS
     )
     for y, x in itertools.product(range(H), range(W)):
         top, left = y // window[0] * window[0] - halo[0], x // window[1] * window[1] - halo[1]
@@ -192,7 +203,7 @@ def test_the_projection_is_a_mean_of_keys_with_weights_that_sum_to_one():
     k = torch.randn(2, 3, 4, DIM, dtype=torch.float64)
     v = torch.ones(2, 3, 4, DIM, dtype=torch.float64)
     logits = torch.randn(2, 3, 4, HEADS * 5, dtype=torch.float64)
-    k_bar, v_bar = dynamic_projection(logits, k, v, num_heads=HEADS)
+    k_bar, v_bar = dynamic_projection(logits, torch.stack((k, v)), num_heads=HEADS)
     P = logits.flatten(1, 2).softmax(1)
     for head, r in itertools.product(range(HEADS), range(5)):
         d = slice(head * DIM // HEADS, (head + 1) * DIM // HEADS)

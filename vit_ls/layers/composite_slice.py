@@ -14,6 +14,7 @@ from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.long_short import check_heads
 from vit_ls.layers.projections import LinearQKV
 from vit_ls.ops import (
+    Windows,
     attend_slices,
     project_positions,
     resize_positions,
@@ -124,43 +125,40 @@ class CompositeSliceAttention(nn.Module):
         """Y_l [B,H,W,C] of the tokens S [B,H,W,C]: Eq. 14, before the output projection."""
         if self.mixer is not None:
             return self.mixer(s, geometry.mask)
-        q, k, v = self.qkv(s)
+        q, kv = self.qkv(s)
         pos_q: Tensor | None = None
         pos_k: Tensor | None = None
         if self.ms_vipe:
             pos_q, pos_k = project_positions(geometry.local_pos, self.qkv.weight)
         return slice_attention(
             q,
-            k,
-            v,
+            kv,
             pos_q,
             pos_k,
-            geometry.mask,
-            self.impl,
+            Windows(self.slice_size, self.halo, geometry.mask),
             num_heads=self.num_heads,
-            slice_size=self.slice_size,
-            halo=self.halo,
+            impl=self.impl,
         )
 
     def attend_globally(self, y: Tensor, geometry: Geometry) -> Tensor:
         """Y_g [B,H,W,C] of what the slices hold, y [B,H,W,C]: Eq. 15, before the projection."""
         s_bar = slice_embedding(
             y,
-            geometry.mask,
+            Windows(self.slice_size, self.halo, geometry.mask),
             None if self.aggregate is None else self.aggregate.weight,
-            slice_size=self.slice_size,
-            halo=self.halo,
             aggregation=self.aggregation,
         )
-        q, k, v = self.qkv(s_bar) if self.slice_qkv is None else self.slice_qkv(s_bar)
+        q, kv = self.qkv(s_bar) if self.slice_qkv is None else self.slice_qkv(s_bar)
+        pos_q: Tensor | None = None
+        pos_k: Tensor | None = None
         if self.ms_vipe:
             weight = self.qkv.weight if self.slice_qkv is None else self.slice_qkv.weight
             pos_q, pos_k = project_positions(geometry.slice_pos, weight)
-            q, k = q + pos_q, k + pos_k
         return attend_slices(
             q,
-            k,
-            v,
+            kv,
+            pos_q,
+            pos_k,
             num_heads=self.num_heads,
             slice_size=self.slice_size,
             height=y.shape[1],
@@ -200,7 +198,7 @@ class SliceMlp(nn.Module):
 
     def forward(self, s: Tensor, mask: Tensor | None) -> Tensor:
         """Grid s [B,H,W,C], `vit_ls.grid.halo_mask` of it -> [B,H,W,C]."""
-        y = self.mlp(slice_tokens(s, mask, slice_size=self.slice_size, halo=self.halo))
+        y = self.mlp(slice_tokens(s, Windows(self.slice_size, self.halo, mask)))
         # [B,Nh,Nw,C,L] -> [B,Nh,Nw,L,C] -> [B,Nh,Nw,a,b,C]
         y = y.transpose(3, 4).unflatten(3, self.slice_size)
         return merge(y, s.shape[1], s.shape[2])

@@ -54,21 +54,19 @@ class FullAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         H, W = x.shape[1], x.shape[2]
-        q, k, v = self.qkv(x)
-        q, k, v = q.flatten(1, 2), k.flatten(1, 2), v.flatten(1, 2)
+        q, kv = self.qkv(x)
+        q, kv = q.flatten(1, 2), kv.flatten(2, 3)
         if g is not None:
-            global_q, global_k, global_v = self.qkv.tokens(g)
-            q, k, v = (
-                torch.cat((global_q, q), 1),
-                torch.cat((global_k, k), 1),
-                torch.cat((global_v, v), 1),
-            )
+            global_q, global_kv = self.qkv.tokens(g)
+            q, kv = torch.cat((global_q, q), 1), torch.cat((global_kv, kv), 2)
         bias: Tensor | None = None
         if self.position_bias is not None:
             bias = self.position_bias(geometry.position_index, H, W)[None]
         h = self.num_heads
         tokens = self.proj(
-            merge_heads(attend(split_heads(q, h), split_heads(k, h), split_heads(v, h), bias))
+            merge_heads(
+                attend(split_heads(q, h), split_heads(kv[0], h), split_heads(kv[1], h), bias)
+            )
         )
         G = 0 if g is None else g.shape[1]
         x = tokens[:, G:].unflatten(1, (H, W))

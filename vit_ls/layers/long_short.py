@@ -7,7 +7,14 @@ from torch import Tensor, nn
 from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.position_bias import WindowPositionBias
 from vit_ls.layers.projections import ConvDynamicProjection, ConvQKV, LinearQKV
-from vit_ls.ops import dynamic_projection, global_attention, long_short_attention, window_halo
+from vit_ls.ops import (
+    Positions,
+    Windows,
+    dynamic_projection,
+    global_attention,
+    long_short_attention,
+    window_halo,
+)
 
 
 class LongShortAttention(nn.Module):
@@ -74,57 +81,45 @@ class LongShortAttention(nn.Module):
         self, x: Tensor, g: Tensor | None, geometry: Geometry
     ) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
-        q, k, v = self.qkv(x)
+        q, kv = self.qkv(x)
         if self.norm_kv is not None:
-            k, v = self.norm_kv(k, v)
-        projected_k: Tensor | None = None
-        projected_v: Tensor | None = None
+            kv = self.norm_kv(kv)
+        projected: Tensor | None = None
         if self.dynamic_projection is not None:
             logits = self.dynamic_projection(x)
-            k_bar, v_bar = dynamic_projection(logits, k, v, num_heads=self.num_heads)
-            if self.norm_projected is not None:
-                k_bar, v_bar = self.norm_projected(k_bar, v_bar)
-            projected_k, projected_v = k_bar, v_bar
-        global_q: Tensor | None = None
-        global_k: Tensor | None = None
-        global_v: Tensor | None = None
+            kv_bar = dynamic_projection(logits, kv, num_heads=self.num_heads)
+            projected = kv_bar if self.norm_projected is None else self.norm_projected(kv_bar)
+        tokens_q: Tensor | None = None
+        tokens: Tensor | None = None
         if g is not None:
-            q_g, k_g, v_g = self.qkv.tokens(g)
-            if self.norm_kv is not None:
-                k_g, v_g = self.norm_kv(k_g, v_g)
-            global_q, global_k, global_v = q_g, k_g, v_g
+            tokens_q, kv_g = self.qkv.tokens(g)
+            tokens = kv_g if self.norm_kv is None else self.norm_kv(kv_g)
         bias: Tensor | None = None
         if self.position_bias is not None:
             bias = self.position_bias(geometry.position_index)
         x = long_short_attention(
             q,
-            k,
-            v,
-            projected_k,
-            projected_v,
-            global_k,
-            global_v,
-            bias,
-            geometry.mask,
-            self.impl,
+            kv,
+            projected,
+            tokens,
+            Positions(bias),
+            Windows(self.window, self.halo, geometry.mask),
             num_heads=self.num_heads,
-            window=self.window,
-            halo=self.halo,
+            impl=self.impl,
         )
-        if global_q is None or global_k is None or global_v is None:
+        if tokens_q is None or tokens is None:
             return self.proj(x), None
-        g = global_attention(global_q, global_k, global_v, x, num_heads=self.num_heads)
+        g = global_attention(tokens_q, tokens, x, num_heads=self.num_heads)
         return self.proj(x), self.proj(g)
 
 
 class KeyValueNorm(nn.LayerNorm):
-    """One layer norm for keys and values, whose dtype they keep where autocast norms in float32."""
+    """One layer norm for keys and values, whose dtype it keeps where autocast norms in float32."""
 
-    def forward(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Keys and values [...,C] -> the same shapes."""
-        norm_k = F.layer_norm(k, self.normalized_shape, self.weight, self.bias, self.eps)
-        norm_v = F.layer_norm(v, self.normalized_shape, self.weight, self.bias, self.eps)
-        return norm_k.to(k.dtype), norm_v.to(v.dtype)
+    def forward(self, kv: Tensor) -> Tensor:
+        """[2,...,C] -> [2,...,C]."""
+        normed = F.layer_norm(kv, self.normalized_shape, self.weight, self.bias, self.eps)
+        return normed.to(kv.dtype)
 
 
 def check_heads(dim: int, num_heads: int) -> None:

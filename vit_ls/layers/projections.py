@@ -1,6 +1,7 @@
 """Queries, keys, values and the dynamic projection: linear (ViL-LS) or by convolutions (CvT-LS).
 
-A q/k/v module has `forward` for the grid [B,H,W,C] and `tokens` for the global tokens [B,G,C].
+A q/k/v module has `forward` for the grid [B,H,W,C] and `tokens` for the global tokens [B,G,C]. Keys
+and values are one tensor, since they go the same way from here on.
 """
 
 import torch
@@ -8,7 +9,8 @@ import torch.nn.functional as F
 from timm.layers import StdConv2d
 from torch import Tensor, nn
 
-QKV = tuple[Tensor, Tensor, Tensor]
+QKV = tuple[Tensor, Tensor]
+"""Queries [...,C], and keys and values [2,...,C]."""
 
 
 class LinearQKV(nn.Linear):
@@ -20,14 +22,14 @@ class LinearQKV(nn.Linear):
         super().__init__(dim, 3 * dim, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> QKV:  # type: ignore[override]
-        """[...,C] -> three times [...,C]."""
-        q, k, v = F.linear(x, self.weight, self.bias).chunk(3, dim=-1)
-        return q, k, v
+        """[B,H,W,C] -> [B,H,W,C] and [2,B,H,W,C]."""
+        return self.tokens(x)
 
     def tokens(self, g: Tensor) -> QKV:
-        """[B,G,C] -> three times [B,G,C], by the same weights."""
-        q, k, v = F.linear(g, self.weight, self.bias).chunk(3, dim=-1)
-        return q, k, v
+        """[B,G,C] -> [B,G,C] and [2,B,G,C], by the same weights."""
+        # [...,3C] -> [...,3,C] -> [3,...,C]
+        qkv = F.linear(g, self.weight, self.bias).unflatten(-1, (3, -1)).movedim(-2, 0)
+        return qkv[0], qkv[1:]
 
 
 class ConvProjection(nn.Module):
@@ -59,12 +61,12 @@ class ConvQKV(nn.Module):
         self.v = ConvProjection(dim, device, dtype)
 
     def forward(self, x: Tensor) -> QKV:
-        """[B,H,W,C] -> three times [B,H,W,C]."""
-        return self.q(x), self.k(x), self.v(x)
+        """[B,H,W,C] -> [B,H,W,C] and [2,B,H,W,C]."""
+        return self.q(x), torch.stack((self.k(x), self.v(x)))
 
     def tokens(self, g: Tensor) -> QKV:
-        """[B,G,C] -> three times [B,G,C]."""
-        return self.q.pointwise(g), self.k.pointwise(g), self.v.pointwise(g)
+        """[B,G,C] -> [B,G,C] and [2,B,G,C]."""
+        return self.q.pointwise(g), torch.stack((self.k.pointwise(g), self.v.pointwise(g)))
 
 
 class ConvDynamicProjection(nn.Module):

@@ -9,6 +9,7 @@ from vit_ls.ops.composite_slice import (
     slice_halo,
     slice_tokens,
 )
+from vit_ls.ops.impl import Positions, Windows
 from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
 from vit_ls.ops.relative_position import (
     grid_bias,
@@ -22,6 +23,8 @@ from vit_ls.ops.relative_position import (
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
 
 __all__ = [
+    "Positions",
+    "Windows",
     "attend",
     "attend_slices",
     "dynamic_projection",

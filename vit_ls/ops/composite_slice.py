@@ -13,7 +13,7 @@ from timm.layers import register_notrace_function
 from torch import Tensor
 
 from vit_ls.grid import halo_mask, merge, partition, partition_halo
-from vit_ls.ops.impl import window_attention
+from vit_ls.ops.impl import Positions, Windows, window_attention
 from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
 
 
@@ -34,16 +34,13 @@ def slice_halo(slice_size: tuple[int, int], alpha: float) -> tuple[int, int]:
 @register_notrace_function
 def slice_attention(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    pos_q: Tensor | None = None,
-    pos_k: Tensor | None = None,
-    mask: Tensor | None = None,
+    kv: Tensor,
+    pos_q: Tensor | None,
+    pos_k: Tensor | None,
+    windows: Windows,
     impl: str = "auto",
     *,
     num_heads: int,
-    slice_size: tuple[int, int],
-    halo: tuple[int, int],
 ) -> Tensor:
     """Y_l: attention inside each slice, or inside its extension (Eq. 14, and Eq. 11).
 
@@ -51,15 +48,12 @@ def slice_attention(
 
     Args:
         q: S W_q, the queries [B,H,W,C].
-        k: S W_k [B,H,W,C].
-        v: S W_v [B,H,W,C].
+        kv: S W_k and S W_v [2,B,H,W,C].
         pos_q: P_l W_q [a+2sa,b+2sb,C], of which queries take the middle, or None.
         pos_k: P_l W_k [a+2sa,b+2sb,C], or None.
-        mask: `vit_ls.grid.halo_mask` of this grid if it has been made already.
+        windows: The slices of the grid, with the halo of `slice_halo`.
         impl: "auto", or a name in `vit_ls.ops.impl.IMPLEMENTATIONS`.
         num_heads: h.
-        slice_size: (a, b) in tokens.
-        halo: (sa, sb) of `slice_halo`.
 
     Returns:
         [B,H,W,C]
@@ -67,20 +61,11 @@ def slice_attention(
     Raises:
         ValueError: an unknown impl.
     """
+    (a, b), (sa, sb) = windows.window, windows.halo
     if pos_q is not None:
-        pos_q = pos_q[halo[0] : halo[0] + slice_size[0], halo[1] : halo[1] + slice_size[1]]
-    return window_attention(
-        q,
-        k,
-        v,
-        query_pos=pos_q,
-        key_pos=pos_k,
-        mask=mask,
-        impl=impl,
-        num_heads=num_heads,
-        window=slice_size,
-        halo=halo,
-    )
+        pos_q = pos_q[sa : sa + a, sb : sb + b]
+    positions = Positions(None, pos_q, pos_k)
+    return window_attention(q, kv, None, positions, windows, num_heads=num_heads, impl=impl)
 
 
 @register_notrace_function
@@ -100,52 +85,42 @@ def project_positions(positions: Tensor | None, weight: Tensor) -> tuple[Tensor,
 
 
 @register_notrace_function
-def slice_tokens(
-    x: Tensor, mask: Tensor | None = None, *, slice_size: tuple[int, int], halo: tuple[int, int]
-) -> Tensor:
+def slice_tokens(x: Tensor, windows: Windows) -> Tensor:
     """The tokens of each extended slice, zeros outside the grid: [B,H,W,C] -> [B,Nh,Nw,C,K].
 
     Args:
         x: [B,H,W,C].
-        mask: As of `slice_attention`.
-        slice_size: (a, b) in tokens.
-        halo: (sa, sb) of `slice_halo`.
+        windows: The slices of the grid.
     """
+    mask = windows.mask
     if mask is None:
-        mask = halo_mask(x.shape[1], x.shape[2], slice_size, halo, x.device)
-    tokens = partition_halo(x, slice_size, halo).masked_fill(~mask.unsqueeze(-1), 0.0)
+        mask = halo_mask(x.shape[1], x.shape[2], windows.window, windows.halo, x.device)
+    tokens = partition_halo(x, windows.window, windows.halo).masked_fill(~mask.unsqueeze(-1), 0.0)
     # [B,Nh,Nw,a+2sa,b+2sb,C] -> [B,Nh,Nw,K,C] -> [B,Nh,Nw,C,K]
     return tokens.flatten(3, 4).transpose(3, 4)
 
 
 @register_notrace_function
 def slice_embedding(
-    y: Tensor,
-    mask: Tensor | None = None,
-    weight: Tensor | None = None,
-    *,
-    slice_size: tuple[int, int],
-    halo: tuple[int, int],
-    aggregation: str,
+    y: Tensor, windows: Windows, weight: Tensor | None = None, *, aggregation: str
 ) -> Tensor:
     """S_bar: one token for each slice, out of those of its tokens that lie inside the grid.
 
     Args:
         y: [B,H,W,C].
-        mask: As of `slice_attention`.
+        windows: The slices of the grid.
         weight: [1,L] of the aggregation "linear".
-        slice_size: (a, b) in tokens.
-        halo: (sa, sb) of `slice_halo`.
         aggregation: "mean", "max", or "linear": the sum with `weight`.
 
     Returns:
         [B,Nh,Nw,C]
     """
+    (a, b), (sa, sb) = windows.window, windows.halo
+    mask = windows.mask
     if mask is None:
-        mask = halo_mask(y.shape[1], y.shape[2], slice_size, halo, y.device)
-    a, b = slice_size
-    outside = ~mask[:, :, halo[0] : halo[0] + a, halo[1] : halo[1] + b].unsqueeze(-1)
-    tokens = partition(y, slice_size)
+        mask = halo_mask(y.shape[1], y.shape[2], windows.window, windows.halo, y.device)
+    outside = ~mask[:, :, sa : sa + a, sb : sb + b].unsqueeze(-1)
+    tokens = partition(y, windows.window)
     if aggregation == "max":
         return tokens.masked_fill(outside, -torch.inf).amax((3, 4))
     tokens = tokens.masked_fill(outside, 0.0)
@@ -159,8 +134,9 @@ def slice_embedding(
 @register_notrace_function
 def attend_slices(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    kv: Tensor,
+    pos_q: Tensor | None = None,
+    pos_k: Tensor | None = None,
     *,
     num_heads: int,
     slice_size: tuple[int, int],
@@ -170,9 +146,10 @@ def attend_slices(
     """Y_g: attention among the slices (Eq. 15), given to each token of a slice (Eq. 10).
 
     Args:
-        q: (S_bar + P_g) W_q, the queries [B,Nh,Nw,C].
-        k: (S_bar + P_g) W_k [B,Nh,Nw,C].
-        v: S_bar W_v [B,Nh,Nw,C].
+        q: S_bar W_q, the queries [B,Nh,Nw,C].
+        kv: S_bar W_k and S_bar W_v [2,B,Nh,Nw,C].
+        pos_q: P_g W_q [Nh,Nw,C], or None.
+        pos_k: P_g W_k [Nh,Nw,C], or None.
         num_heads: h.
         slice_size: (a, b) in tokens.
         height: H.
@@ -182,6 +159,11 @@ def attend_slices(
         [B,H,W,C]
     """
     slices = q.shape[1:3]
+    k, v = kv[0], kv[1]
+    if pos_q is not None:
+        q = q + pos_q
+    if pos_k is not None:
+        k = k + pos_k
     q, k, v = (
         split_heads(q.flatten(1, 2), num_heads),
         split_heads(k.flatten(1, 2), num_heads),

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 
 from vit_ls.ops.impl import dense, tiled
+from vit_ls.ops.impl.arguments import Positions, Windows
+
+__all__ = ["IMPLEMENTATIONS", "Positions", "Windows", "window_attention"]
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "dense": dense.window_attention,
@@ -15,19 +18,13 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
 
 def window_attention(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    front_k: Tensor | None = None,
-    front_v: Tensor | None = None,
-    bias: Tensor | None = None,
-    query_pos: Tensor | None = None,
-    key_pos: Tensor | None = None,
-    mask: Tensor | None = None,
+    kv: Tensor,
+    front: Tensor | None,
+    positions: Positions,
+    windows: Windows,
     impl: str = "auto",
     *,
     num_heads: int,
-    window: tuple[int, int],
-    halo: tuple[int, int],
 ) -> Tensor:
     """Attention of each token to the keys around its window and to those in front of all windows.
 
@@ -35,18 +32,13 @@ def window_attention(
 
     Args:
         q: Queries [B,H,W,C].
-        k: Keys [B,H,W,C].
-        v: Values [B,H,W,C].
-        front_k: Keys that every query sees (projected and global tokens) [B,E,C], or None.
-        front_v: Their values [B,E,C], or None.
-        bias: Added to the scores of a window's keys [h,T,K], or None.
-        query_pos: Added to the queries of each window [a,b,C], or None.
-        key_pos: Added to the keys of each window [a+2sa,b+2sb,C], or None.
-        mask: `vit_ls.grid.halo_mask` of the grid if it has been made already.
+        kv: Keys and values [2,B,H,W,C].
+        front: Keys that every query sees (projected and global tokens), and their values,
+            [2,B,E,C], or None.
+        positions: What places in a window add to scores, queries and keys.
+        windows: The windows of the grid.
         impl: A row of `IMPLEMENTATIONS`, or "auto" for the tiled one.
         num_heads: h.
-        window: (a, b) in tokens; (0, 0) for no keys but those in front.
-        halo: (sa, sb) in tokens.
 
     Returns:
         [B,H,W,C]
@@ -54,32 +46,15 @@ def window_attention(
     Raises:
         ValueError: an unknown impl.
     """
-    if not torch.jit.is_scripting():
-        return _choose(impl)(
-            *(q, k, v, front_k, front_v, bias, query_pos, key_pos, mask),
-            num_heads=num_heads,
-            window=window,
-            halo=halo,
-        )
-    return tiled.window_attention(
-        q,
-        k,
-        v,
-        front_k,
-        front_v,
-        bias,
-        query_pos,
-        key_pos,
-        mask,
-        num_heads=num_heads,
-        window=window,
-        halo=halo,
-    )
+    if torch.jit.is_scripting():
+        return tiled.window_attention(q, kv, front, positions, windows, num_heads=num_heads)
+    attention = IMPLEMENTATIONS[_choose(impl)]
+    return attention(q, kv, front, positions, windows, num_heads=num_heads)
 
 
-def _choose(impl: str) -> Callable[..., Tensor]:
+def _choose(impl: str) -> str:
     if impl == "auto":
-        return tiled.window_attention
+        return "tiled"
     if impl not in IMPLEMENTATIONS:
         raise ValueError(f"impl must be 'auto' or one of {sorted(IMPLEMENTATIONS)}, got {impl!r}.")
-    return IMPLEMENTATIONS[impl]
+    return impl

@@ -4,32 +4,30 @@ import torch
 from torch import Tensor
 
 from vit_ls.grid import halo_mask, merge, partition, partition_halo
+from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
 
 
 def window_attention(
     q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    front_k: Tensor | None = None,
-    front_v: Tensor | None = None,
-    bias: Tensor | None = None,
-    query_pos: Tensor | None = None,
-    key_pos: Tensor | None = None,
-    mask: Tensor | None = None,
+    kv: Tensor,
+    front: Tensor | None,
+    positions: Positions,
+    windows: Windows,
     *,
     num_heads: int,
-    window: tuple[int, int],
-    halo: tuple[int, int],
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose tiled row this is."""
     H, W = q.shape[1], q.shape[2]
+    window, halo = windows.window, windows.halo
     if window[0] == 0:
-        return _attend_front(q, front_k, front_v, num_heads)
+        return _attend_front(q, front, num_heads)
     q = partition(q, window)
-    k = partition_halo(k, window, halo)
-    v = partition_halo(v, window, halo)
+    # k and v in one move: [2,B,H,W,C] -> [2*B,Nh,Nw,a+2sa,b+2sb,C] -> [2,B,Nh,Nw,a+2sa,b+2sb,C]
+    kv = partition_halo(kv.flatten(0, 1), window, halo).unflatten(0, (2, -1))
+    k, v = kv[0], kv[1]
     grid = q.shape[1:5]
+    query_pos, key_pos = positions.query, positions.key
     if query_pos is not None:
         q = q + query_pos
     if key_pos is not None:
@@ -39,15 +37,16 @@ def window_attention(
         _windows_to_heads(k, num_heads),
         _windows_to_heads(v, num_heads),
     )
+    mask = windows.mask
     if mask is None:
         mask = halo_mask(H, W, window, halo, q.device)
-    mask = _mask_with_bias(mask.flatten(2, 3).flatten(0, 1), bias, num_heads)
-    if front_k is not None and front_v is not None:
+    mask = _mask_with_bias(mask.flatten(2, 3).flatten(0, 1), positions.bias, num_heads)
+    if front is not None:
         N = grid[0] * grid[1]
-        k = torch.cat((_front_to_heads(front_k, N, num_heads), k), dim=2)
-        v = torch.cat((_front_to_heads(front_v, N, num_heads), v), dim=2)
+        k = torch.cat((_front_to_heads(front[0], N, num_heads), k), dim=2)
+        v = torch.cat((_front_to_heads(front[1], N, num_heads), v), dim=2)
         seen = 1.0 if mask.dtype == torch.bool else 0.0
-        mask = torch.nn.functional.pad(mask, (front_k.shape[1], 0), value=seen)
+        mask = torch.nn.functional.pad(mask, (front.shape[2], 0), value=seen)
     x = attend(q, k, v, mask)
     # [B,N*h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
     x = x.unflatten(2, (grid[2], grid[3])).unflatten(1, (grid[0], grid[1], num_heads))
@@ -75,14 +74,12 @@ def _mask_with_bias(mask: Tensor, bias: Tensor | None, num_heads: int) -> Tensor
     return torch.where(mask[:, None, None, :], bias, -torch.inf).flatten(0, 1)[None]
 
 
-def _attend_front(
-    q: Tensor, front_k: Tensor | None, front_v: Tensor | None, num_heads: int
-) -> Tensor:
-    assert front_k is not None and front_v is not None
+def _attend_front(q: Tensor, front: Tensor | None, num_heads: int) -> Tensor:
+    assert front is not None
     H, W = q.shape[1], q.shape[2]
     x = attend(
         split_heads(q.flatten(1, 2), num_heads),
-        split_heads(front_k, num_heads),
-        split_heads(front_v, num_heads),
+        split_heads(front[0], num_heads),
+        split_heads(front[1], num_heads),
     )
     return merge_heads(x).unflatten(1, (H, W))
