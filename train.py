@@ -61,6 +61,7 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
         data.eval_loader(held_out_images, config, data_config, ranks),
         config,
         ranks,
+        image_size=data_config["input_size"][1:],
         title=f"{safe_model_name(config.model)}-{data_config['input_size'][-1]}",
     )
 
@@ -77,13 +78,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         engine.set_precision(config, ranks.device)
         if not ranks.primary:
             logging.getLogger().setLevel(logging.WARNING)
-        try:
+        with engine.supervised(config, ranks):
             best = build(config, ranks).fit(stop)
-            if ranks.primary:
-                result = f"best val_top1={best.top1:.3f} epoch={best.epoch}"
-                sys.stdout.write(f"{result} checkpoint={best.checkpoint}\n")
-        finally:
-            engine.leave()
+        if ranks.primary:
+            result = f"best val_top1={best.top1:.3f} epoch={best.epoch}"
+            sys.stdout.write(f"{result} checkpoint={best.checkpoint}\n")
 
 
 if __name__ == "__main__":

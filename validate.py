@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     engine.import_backends(config.device_modules)
     ranks = engine.join(config.device, config.dist_timeout)
     engine.set_precision(config, ranks.device)
-    try:
+    with engine.supervised(config, ranks):
         images = data.open_images(config, config.split, num_samples=config.num_samples)
         num_classes = data.checked_num_classes(images, config.num_classes)
         config = replace(config, num_classes=num_classes)
@@ -60,13 +60,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             ranks,
             engine.autocast(config.amp, config.amp_dtype, ranks.device),
             channels_last=config.channels_last,
+            per_image=bool(config.real_labels or config.per_class),
         )
         if ranks.primary:
             row = {"model": config.model, "img_size": data_config["input_size"][-1]}
             row |= engine.summarised(result, config, images.class_to_idx, images.file_names)
             sys.stdout.write(" ".join(f"{name}={value}" for name, value in row.items()) + "\n")
-    finally:
-        engine.leave()
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class DataConfig:
     device_modules: list[str] | None = _f(None, "Python modules that bring the device's backend")
     dist_timeout: float = _f(600.0, "seconds until a lost rank ends the job", _POSITIVE)
     fast_norm: bool = _f(False, "timm's norms in the precision of autocast, not in float32")
-    log_interval: int = _f(50, "steps between two log lines", _POSITIVE, also="--log-freq")
+    log_interval: int = _f(50, "updates between two log lines", _POSITIVE, also="--log-freq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +137,7 @@ class TrainConfig(DataConfig):
     weight_decay: float = _f(2e-5, "weight decay", _COUNT)
     clip_grad: float | None = _f(None, "clip the gradient", _POSITIVE)
     clip_mode: str = _f("norm", "how to clip", Rule(choices=("norm", "value", "agc")))
+    log_grad_norm: bool = _f(False, "log the norm of the gradient where it is not clipped by it")
     layer_decay: float | None = _f(None, "rate of a layer over the next's", Rule(above=0, most=1))
     layer_decay_min_scale: float = _f(0.0, "lower bound of that factor", _SHARE)
     layer_decay_no_opt_scale: float | None = _f(None, "freeze layers whose factor is less", _SHARE)
@@ -243,6 +244,7 @@ class TrainConfig(DataConfig):
     val_interval: int = _f(1, "epochs between evaluations", _POSITIVE)
     eval_metric: str = _f("top1", "decides what is best", Rule(choices=("top1", "top5", "loss")))
     skip_nonfinite: int = _f(0, "updates with a non-finite loss to skip before stopping", _COUNT)
+    profile: int = _f(0, "trace so many updates with torch's profiler, after ten", _COUNT)
     save_images: bool = _f(False, "write a batch of training images at each log interval")
     log_tensorboard: bool = _f(False, "write TensorBoard events")
     log_wandb: bool = _f(False, "log to Weights & Biases")

@@ -2,13 +2,13 @@
 
 from vit_ls.engine.backend import import_backends, set_precision
 from vit_ls.engine.checkpoint import read_checkpoint
+from vit_ls.engine.command import command_line, supervised
 from vit_ls.engine.errors import (
     STOPPED_STATUS,
     CheckpointError,
     EngineError,
     RunFailedError,
     StoppedError,
-    command_line,
 )
 from vit_ls.engine.evaluate import Evaluation, evaluate
 from vit_ls.engine.models import (
@@ -21,7 +21,7 @@ from vit_ls.engine.models import (
     prepared,
     run_settings,
 )
-from vit_ls.engine.ranks import Ranks, join, leave
+from vit_ls.engine.ranks import Ranks, join
 from vit_ls.engine.recipe import check_recipe, make_optimizer
 from vit_ls.engine.results import summarised
 from vit_ls.engine.stopping import StopRequests
@@ -48,7 +48,6 @@ __all__ = [
     "fitted",
     "import_backends",
     "join",
-    "leave",
     "load_weights",
     "make_model",
     "make_optimizer",
@@ -58,4 +57,5 @@ __all__ = [
     "run_settings",
     "set_precision",
     "summarised",
+    "supervised",
 ]

@@ -5,51 +5,62 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
-from timm.task import ClassificationEvaluator, evaluation_sample_limit
+from timm.task import evaluation_sample_limit
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from vit_ls.engine.ranks import Ranks
+
+
+class PerImage(NamedTuple):
+    """What a model said of each image, in the order of the data set.
+
+    Attributes:
+        predictions: Best classes [images, <= 5].
+        targets: Labels [images]; -1 for an image that could not be read.
+    """
+
+    predictions: Tensor
+    targets: Tensor
 
 
 class Evaluation(NamedTuple):
     """The result of an evaluation.
 
     Attributes:
-        metrics: loss, top1 and top5, the latter two in percent.
-        predictions: Best classes [images, <= 5], in the order of the data set.
-        targets: Labels [images].
+        metrics: loss (of the images that could be read), top1 and top5, these two in percent.
+        images: Number of images.
+        unreadable: Of these, how many could not be read; they count as wrong.
         images_per_second: Of all processes together.
+        per_image: Only where it was asked for.
     """
 
     metrics: dict[str, float]
-    predictions: Tensor
-    targets: Tensor
+    images: int
+    unreadable: int
     images_per_second: float
-
-    @property
-    def unreadable(self) -> int:
-        """Number of images that could not be read."""
-        return int((self.targets < 0).sum())
+    per_image: PerImage | None = None
 
 
-class Evaluator(ClassificationEvaluator):
-    """timm's exact evaluator, which keeps the best five classes of each image too.
+class Evaluator:
+    """Counts on the device of the logits, which is waited for once, when the result is read.
 
     Args:
         device: Of the logits.
         limit: Images of this process; what comes after them was added to make processes even.
+        per_image: Keep the best five classes of each image too.
     """
 
-    def __init__(self, device: torch.device, *, limit: int | None) -> None:
-        self.limit = limit
-        super().__init__(device)
-
-    def reset(self) -> None:
-        """Forget all images."""
-        super().reset()
-        self.predictions: list[Tensor] = []
-        self.targets: list[Tensor] = []
+    def __init__(
+        self, device: torch.device, *, limit: int | None = None, per_image: bool = False
+    ) -> None:
+        self.limit, self._keeps = limit, per_image
         self.seen = 0
+        # Apple's GPUs have no float64; float32 counts up to 16 million.
+        exact = torch.float32 if device.type == "mps" else torch.float64
+        self._totals = torch.zeros(5, dtype=exact, device=device)
+        self._predictions: list[Tensor] = []
+        self._targets: list[Tensor] = []
 
     @torch.no_grad()
     def update(self, output: Tensor, target: Tensor) -> None:
@@ -58,16 +69,26 @@ class Evaluator(ClassificationEvaluator):
             room = max(0, self.limit - self.seen)
             output, target = output[:room], target[:room]
         self.seen += len(target)
-        best = output.float().topk(min(5, output.shape[-1]), dim=-1).indices
-        self.predictions.append(best.cpu())
-        self.targets.append(target.cpu())
-        known = target >= 0
-        super().update(output[known], target[known])
-        self.counts[0] += len(target) - known.sum()
+        output = output.float()
+        best = output.topk(min(5, output.shape[-1]), dim=-1).indices
+        hits = best == target[:, None]
+        losses = cross_entropy(output, target, ignore_index=-1, reduction="sum")
+        images, unreadable = torch.ones_like(target).sum(), (target < 0).sum()
+        values = images, unreadable, hits[:, 0].sum(), hits.any(dim=-1).sum(), losses
+        self._totals += torch.stack([value.to(self._totals.dtype) for value in values])
+        if self._keeps:
+            self._predictions.append(best)
+            self._targets.append(target)
 
-    def per_image(self, ranks: Ranks) -> tuple[Tensor, Tensor]:
-        """Best classes [images, <= 5] and labels [images], in the order of the data set."""
-        mine = torch.cat(self.predictions), torch.cat(self.targets)
+    def totals(self, ranks: Ranks) -> Tensor:
+        """Images, unreadable ones, right, right among five, sum of losses: of all processes."""
+        return ranks.total(self._totals.cpu())
+
+    def per_image(self, ranks: Ranks) -> PerImage | None:
+        """What was said of each image of all processes, where it was kept."""
+        if not self._keeps:
+            return None
+        mine = torch.cat(self._predictions).cpu(), torch.cat(self._targets).cpu()
         parts = ranks.gather(mine)
         # Rank r evaluates images r, r + world_size, ...
         total = sum(len(target) for _, target in parts)
@@ -76,7 +97,7 @@ class Evaluator(ClassificationEvaluator):
         for rank, (prediction, target) in enumerate(parts):
             predictions[rank :: len(parts)] = prediction
             targets[rank :: len(parts)] = target
-        return predictions, targets
+        return PerImage(predictions, targets)
 
 
 @torch.no_grad()
@@ -87,6 +108,7 @@ def evaluate(
     autocast: AbstractContextManager[Any],
     *,
     channels_last: bool = False,
+    per_image: bool = False,
 ) -> Evaluation:
     """Evaluate a model.
 
@@ -96,9 +118,11 @@ def evaluate(
         ranks: The processes.
         autocast: Context of the forward pass.
         channels_last: Memory layout of the images.
+        per_image: Collect what the model says of each image.
     """
     model.eval()
-    evaluator = Evaluator(ranks.device, limit=evaluation_sample_limit(loader))
+    limit = evaluation_sample_limit(loader)
+    evaluator = Evaluator(ranks.device, limit=limit, per_image=per_image)
     started, warm = time.perf_counter(), 0
     for images, targets in loader:
         if channels_last:
@@ -106,11 +130,24 @@ def evaluate(
         with autocast:
             output = model(images)
         output = output[0] if isinstance(output, tuple | list) else output
-        if not evaluator.seen:
-            # The first batch pays for starting the loader, for compiling and for tuning.
-            started, warm = time.perf_counter(), len(targets)
+        first = not evaluator.seen
         evaluator.update(output, targets)
-    metrics = evaluator.compute(distributed=ranks.distributed)
+        if first:
+            # It pays for starting the loader, for compiling and for tuning.
+            _wait_for(ranks.device)
+            started, warm = time.perf_counter(), len(targets)
+    count, unreadable, top1, top5, loss_sum = evaluator.totals(ranks).tolist()
     timed = max(evaluator.seen - warm, 0) * ranks.world_size
     speed = timed / max(time.perf_counter() - started, 1e-9)
-    return Evaluation(dict(metrics), *evaluator.per_image(ranks), speed)
+    metrics = {
+        "loss": loss_sum / max(count - unreadable, 1),
+        "top1": 100 * top1 / max(count, 1),
+        "top5": 100 * top5 / max(count, 1),
+    }
+    found = evaluator.per_image(ranks)
+    return Evaluation(metrics, int(count), int(unreadable), speed, found)
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -41,17 +41,21 @@ class RunFolder:
         write_whole(self.path / CONFIG, lambda file: file.write(dump(config).encode()))
 
     def write_summary(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Write one row per epoch; columns in order of first appearance."""
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns)
-        writer.writeheader()
-        writer.writerows(rows)
-        write_whole(self.path / SUMMARY, lambda file: file.write(text.getvalue().encode()))
+        """Write one row per epoch."""
+        write_rows(self.path / SUMMARY, rows)
 
     def release(self) -> None:
         """Let others have the folder."""
         os.close(self._lock)
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write a CSV file at once; columns in order of first appearance."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, lambda file: file.write(text.getvalue().encode()))
 
 
 def _create(config: TrainConfig, title: str) -> Path:

@@ -11,9 +11,14 @@ import torch
 import torch.distributed as dist
 from timm.utils import is_distributed_env, world_info_from_env
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from vit_ls.config import ConfigError
 from vit_ls.engine.errors import RunFailedError
+
+
+class LostRankError(RunFailedError):
+    """Another process does not answer; its own message has the cause."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +28,16 @@ class Ranks:
     Attributes:
         device: What it computes on.
         rank: Its number among all.
-        local_rank: Its number on its machine.
         world_size: Number of all.
-        control: Group for small messages between CPUs; None in a job of one.
+        control: Group (gloo) for small messages between CPUs; None in a job of one.
+        limit: How long a message may take.
     """
 
     device: torch.device
     rank: int = 0
-    local_rank: int = 0
     world_size: int = 1
     control: Any = None
+    limit: datetime.timedelta = datetime.timedelta(minutes=10)
 
     @property
     def primary(self) -> bool:
@@ -44,6 +49,16 @@ class Ranks:
         """Whether there are others."""
         return self.world_size > 1
 
+    def meet(self) -> None:
+        """Wait for the others; whoever does not come is named.
+
+        It stands before what blocks on the device: there NCCL would wait for a lost process until
+        its watchdog ends this one without an exception.
+        """
+        if self.distributed:
+            # Told the limit because it does not take that of its group.
+            dist.monitored_barrier(self.control, timeout=self.limit)
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
         if not self.distributed:
@@ -53,9 +68,9 @@ class Ranks:
         return bool(flags.item())
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """The sum over all processes, of a CPU tensor."""
         if self.distributed:
-            dist.all_reduce(values)
+            dist.all_reduce(values, group=self.control)
         return values
 
     def maximum(self, values: Tensor) -> Tensor:
@@ -83,16 +98,36 @@ class Ranks:
 
 @contextmanager
 def in_contact(ranks: Ranks) -> Iterator[None]:
-    """Say plainly where another process is lost; its own message has the cause."""
+    """Say plainly where another process is lost."""
     try:
         yield
     except RuntimeError as error:
-        text = str(error)
-        if not ranks.distributed or not any(mark in text for mark in ("gloo", "NCCL")):
+        if not ranks.distributed or not _lost(error, ranks):
             raise
-        raise RunFailedError(
-            f"lost contact with another process: {text.splitlines()[0]}"
+        raise LostRankError(
+            f"lost contact with another process: {str(error).splitlines()[0]}"
         ) from error
+
+
+def _lost(error: RuntimeError, ranks: Ranks) -> bool:
+    """Whether an error means that another process is gone.
+
+    NCCL and the store have types for that. gloo has none: there it counts where the error arose.
+    """
+    if isinstance(error, dist.DistError):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = trace.tb_frame.f_globals["__name__"] if trace is not None else ""
+    if place != DistributedDataParallel.__module__:
+        return bool(place.startswith(dist.__name__))
+    # It broadcasts buffers, but has complaints of its own about the model too: all have those.
+    try:
+        ranks.meet()
+    except RuntimeError:
+        return True
+    return False
 
 
 def join(device: str, timeout: float) -> Ranks:
@@ -106,35 +141,78 @@ def join(device: str, timeout: float) -> Ranks:
         timeout: Seconds after which waiting for another process is an error.
 
     Raises:
-        ConfigError: The machine has no such device.
+        ConfigError: The machine has no such device, or not one for each process.
+        RunFailedError: The others cannot be reached.
     """
-    kind, device = _available(device)
+    kind, index = _available(device)
     if not is_distributed_env():
-        return Ranks(torch.device(device))
+        if kind == "cuda" and index is not None:
+            torch.cuda.set_device(index)
+        return Ranks(torch.device(kind) if index is None else torch.device(kind, index))
     local_rank, rank, world_size = world_info_from_env()
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(local_rank))
+    if index is not None:
+        raise ConfigError(
+            f"--device {device} names one device, but {world_size} processes take one each: "
+            f"say {kind}."
+        )
+    own = _own_device(kind, local_rank)
     limit = datetime.timedelta(seconds=timeout)
-    if kind != "cpu":
-        device = f"{kind}:{local_rank}"
-    if kind == "cuda":
-        torch.cuda.set_device(local_rank)
-    if not dist.is_initialized():
-        dist.init_process_group("nccl" if kind == "cuda" else "gloo", timeout=limit)
-    control = dist.new_group(backend="gloo", timeout=limit)
-    return Ranks(torch.device(device), rank, local_rank, world_size, control)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(local_rank))
+    try:
+        if kind == "cuda":
+            torch.cuda.set_device(own)
+            # NCCL for the device, gloo for an average that is kept on the CPU. NCCL is more patient
+            # than the control group, which can say what is wrong: NCCL ends the process.
+            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=2 * limit)
+        else:
+            dist.init_process_group("gloo", timeout=limit)
+        ranks = Ranks(own, rank, world_size, dist.new_group(backend="gloo", timeout=limit), limit)
+        devices = ranks.gather(_identity(own))
+    # A missing address is a ValueError.
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise RunFailedError(
+            f"process {rank} cannot join the {world_size} of its job (torchrun or srun starts "
+            f"them): {reason}"
+        ) from error
+    if own.type == "cuda" and len(set(devices)) < world_size:
+        raise ConfigError(
+            f"each process needs a GPU of its own, got {len(set(devices))} for {world_size}."
+        )
+    return ranks
 
 
-def _available(device: str) -> tuple[str, str]:
-    """Kind and name of a device, if the machine has it."""
+def _available(device: str) -> tuple[str, int | None]:
+    """Kind and number of a device, if the machine has it."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     found = accelerator.type if accelerator is not None else "cpu"
     if device == "auto":
-        return found, found
+        return found, None
     kind, _, number = device.partition(":")
     count = torch.accelerator.device_count() if kind != "cpu" else 1
     if kind not in ("cpu", found) or (number and not (number.isdecimal() and int(number) < count)):
         raise ConfigError(f"--device must be auto, cpu or {found} here, got {device!r}.")
-    return kind, device
+    return kind, int(number) if number else None
+
+
+def _own_device(kind: str, local_rank: int) -> torch.device:
+    """The device of one process of several on a machine."""
+    if kind == "cpu":
+        return torch.device(kind)
+    visible = torch.accelerator.device_count()
+    # `srun --gpus-per-task=1` shows each process its own GPU alone, as number 0.
+    index = local_rank if visible > 1 else 0
+    if index >= visible:
+        raise ConfigError(
+            f"each process needs a GPU of its own: process {local_rank} of this machine sees "
+            f"{visible}."
+        )
+    return torch.device(kind, index)
+
+
+def _identity(device: torch.device) -> str:
+    """What tells a GPU from all others; nothing for a CPU, which processes may share."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
 
 
 def leave() -> None:

@@ -1,9 +1,10 @@
 """How a person sees a run: a progress bar or log lines, curves, TensorBoard, Weights & Biases."""
 
+import csv
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from tqdm import tqdm
 
 from vit_ls.config import ConfigError, TrainConfig, asdict
 from vit_ls.engine.checkpoint import write_whole
-from vit_ls.engine.ranks import Ranks
+from vit_ls.engine.folder import write_rows
+from vit_ls.engine.profiling import Profile
 from vit_ls.engine.state import Progress
 
 _logger = logging.getLogger(__name__)
+
+TIMING = "timing.csv"
 
 
 class Reporter:
@@ -37,6 +41,7 @@ class Reporter:
         self._events = _tensorboard(folder) if config.log_tensorboard else None
         self._wandb = _wandb(config, folder) if config.log_wandb else None
         self._started, self._first = time.perf_counter(), done
+        self._profile = Profile(config.profile, folder) if config.profile else None
         self._drawable = True
         self._saves_images = config.save_images
 
@@ -44,6 +49,8 @@ class Reporter:
         """Count one update."""
         if self._bar is not None:
             self._bar.update()
+        if self._profile is not None:
+            self._profile.step()
 
     def interval(self, at: Progress, values: dict[str, float], lr: float) -> None:
         """Show the values of the last interval, and the learning rate."""
@@ -65,25 +72,39 @@ class Reporter:
         if self._saves_images:
             save_image(batch[0], self.folder / f"train-batch-{at.updates}.jpg", normalize=True)
 
-    def epoch(self, rows: Sequence[dict[str, Any]], seconds: float) -> None:
-        """Show the newest row of the summary, and draw the curves anew."""
+    def epoch(self, rows: Sequence[dict[str, Any]], timing: dict[str, float]) -> None:
+        """Show the newest row of the summary and what it took, and draw the curves anew."""
         row = rows[-1]
-        text = " ".join(f"{name}={value:.5g}" for name, value in row.items())
+        text = " ".join(f"{name}={value:.5g}" for name, value in (row | timing).items())
         if self._bar is not None:
-            self._bar.write(f"{text} ({seconds:.1f} s)", file=sys.stderr)
+            self._bar.write(text, file=sys.stderr)
         else:
-            _logger.info("%s (%.1f s)", text, seconds)
-        self._scalars("epoch", {name: float(value) for name, value in row.items()}, row["epoch"])
+            _logger.info("%s", text)
+        values = {name: float(value) for name, value in (row | timing).items()}
+        self._scalars("epoch", values, row["epoch"])
+        self._write_timing(row["epoch"], timing)
         self._draw(rows)
 
     def close(self) -> None:
         """End all reports."""
+        if self._profile is not None:
+            self._profile.close()
         if self._bar is not None:
             self._bar.close()
         if self._events is not None:
             self._events.close()
         if self._wandb is not None:
             self._wandb.finish()
+
+    def _write_timing(self, epoch: int, timing: dict[str, float]) -> None:
+        """Add a row to the table of times; it is none of the summary, which a run repeats."""
+        path = self.folder / TIMING
+        rows: list[dict[str, Any]] = []
+        if path.exists():
+            with path.open(newline="") as file:
+                rows = [row for row in csv.DictReader(file) if int(row["epoch"]) < epoch]
+        values = {name: f"{value:.5g}" for name, value in timing.items()}
+        write_rows(path, [*rows, {"epoch": epoch, **values}])
 
     def _scalars(self, group: str, values: dict[str, float], step: int) -> None:
         if self._events is not None:
@@ -112,55 +133,6 @@ class Reporter:
             axes.grid(alpha=0.3)
             axes.legend()
         write_whole(self.folder / "curves.png", lambda file: figure.savefig(file, format="png"))
-
-
-class Timed:
-    """An iterator that knows how long it was waited for, and the last item."""
-
-    def __init__(self, stream: Iterator[Any]) -> None:
-        self.stream, self.waited = stream, 0.0
-        self.last: Any = None
-
-    def __iter__(self) -> "Timed":
-        return self
-
-    def __next__(self) -> Any:
-        """The next item."""
-        started = time.perf_counter()
-        try:
-            self.last = next(self.stream)
-        finally:
-            self.waited += time.perf_counter() - started
-        return self.last
-
-
-class Interval:
-    """The updates between two log lines."""
-
-    def __init__(self, stream: Timed, at: Progress) -> None:
-        self._stream, self._waited = stream, stream.waited
-        self._loss_sum, self._images = at.loss_sum, at.images
-        self._started = time.perf_counter()
-
-    def values(self, at: Progress, ranks: Ranks) -> dict[str, float]:
-        """Mean loss here, images per second of all, share of time spent waiting, memory."""
-        seconds = max(time.perf_counter() - self._started, 1e-9)
-        images = at.images - self._images
-        return {
-            "loss": (at.loss_sum - self._loss_sum) / max(images, 1),
-            "images_s": images * ranks.world_size / seconds,
-            "data_wait": (self._stream.waited - self._waited) / seconds,
-            "memory_gib": _memory_gib(ranks.device),
-        }
-
-
-def _memory_gib(device: torch.device) -> float:
-    """Peak memory of the device, or of the process where it computes on the CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**30
-    import resource  # not on every system that has a GPU
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def _clock(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vit_ls.config import ConfigError, ValidateConfig
-from vit_ls.engine.evaluate import Evaluation
+from vit_ls.engine.evaluate import Evaluation, PerImage
 
 
 def summarised(
@@ -22,30 +22,33 @@ def summarised(
     """The line that reports an evaluation; writes the CSV files that were asked for.
 
     Args:
-        result: The evaluation.
+        result: The evaluation, with its images where the configuration needs them.
         config: Says what is wanted.
         class_to_idx: Names of the classes, where the data set knows them.
         file_names: Returns the images' file names, in order; called for ReaL labels alone.
     """
     row: dict[str, Any] = {
-        "images": len(result.targets),
+        "images": result.images,
         **{f"val_{name}": f"{value:.3f}" for name, value in result.metrics.items()},
     }
     if result.unreadable:
         row["unreadable"] = result.unreadable
     if config.real_labels:
-        top1, top5 = real_accuracy(result, file_names(), config.real_labels)
+        assert result.per_image is not None
+        top1, top5 = real_accuracy(result.per_image, file_names(), config.real_labels)
         row |= {"real_top1": f"{top1:.3f}", "real_top5": f"{top5:.3f}"}
     row["images_s"] = f"{result.images_per_second:.1f}"
     if config.per_class:
-        _write_rows(Path(config.per_class), per_class(result, class_to_idx), append=False)
+        assert result.per_image is not None
+        rows = per_class(result.per_image, class_to_idx)
+        _write_rows(Path(config.per_class), rows, append=False)
     if config.results_file:
         named = {"model": config.model, "checkpoint": config.checkpoint, **row}
         _write_rows(Path(config.results_file), [named], append=True)
     return row
 
 
-def per_class(result: Evaluation, class_to_idx: dict[str, int] | None) -> list[dict[str, Any]]:
+def per_class(result: PerImage, class_to_idx: dict[str, int] | None) -> list[dict[str, Any]]:
     """Accuracy of each class that has images."""
     names = {index: name for name, index in (class_to_idx or {}).items()}
     hits = result.predictions[:, 0] == result.targets
@@ -63,7 +66,7 @@ def per_class(result: Evaluation, class_to_idx: dict[str, int] | None) -> list[d
     return rows
 
 
-def real_accuracy(result: Evaluation, names: list[str], labels: str) -> tuple[float, float]:
+def real_accuracy(result: PerImage, names: list[str], labels: str) -> tuple[float, float]:
     """Top-1 and top-5 on the reassessed labels (arXiv:2006.07159).
 
     An image is right where the prediction is among its labels; images without one are left out.

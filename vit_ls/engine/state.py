@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from timm.models import clean_state_dict
 from timm.task import TrainingTask
-from timm.utils import NativeScaler
 from torch import Tensor
 
 from vit_ls.config import TrainConfig
@@ -29,6 +28,8 @@ class Progress:
         skipped: Updates skipped for a non-finite loss so far.
         loss_sum: Sum of this epoch's losses over this process's images.
         images: Their number.
+        norm_sum: Sum of this epoch's gradient norms, where they are computed.
+        norms: Their number.
         rows: The summary, one row per epoch.
     """
 
@@ -38,6 +39,8 @@ class Progress:
     skipped: int = 0
     loss_sum: float = 0.0
     images: int = 0
+    norm_sum: float = 0.0
+    norms: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -61,7 +64,7 @@ class RunState:
     ranks: Ranks
     task: TrainingTask
     optimizer: torch.optim.Optimizer
-    scaler: NativeScaler | None
+    scaler: torch.amp.GradScaler | None
     unreadable: Tensor | None
     at: Progress = field(default_factory=Progress)
 
@@ -85,6 +88,8 @@ class RunState:
                 "images": images,
                 "updates": at.updates,
                 "skipped": at.skipped,
+                "norm_sum": at.norm_sum,
+                "norms": at.norms,
             },
             "ranks": of_ranks,
             "summary": at.rows,
@@ -124,6 +129,8 @@ class RunState:
             batch=position["images"] // (self.config.batch_size * self.ranks.world_size),
             updates=position["updates"],
             skipped=position["skipped"],
+            norm_sum=position.get("norm_sum", 0.0),
+            norms=position.get("norms", 0),
             rows=content["summary"],
         )
         if self.unreadable is not None:

@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from timm.utils import distribute_bn, random_seed
+from timm.utils import random_seed
 from torch import Tensor, nn
 
 from vit_ls.config import TrainConfig
+from vit_ls.engine.distribute import distribute, eval_model, share_norms
 from vit_ls.engine.errors import RunFailedError, StoppedError
 from vit_ls.engine.evaluate import evaluate
 from vit_ls.engine.keeper import Keeper
-from vit_ls.engine.ranks import Ranks, in_contact
+from vit_ls.engine.meters import Interval, Sums, Timed, mean_norm
+from vit_ls.engine.ranks import Ranks
 from vit_ls.engine.recipe import make_optimizer, make_schedule, make_task
-from vit_ls.engine.reporting import Interval, Reporter, Timed
+from vit_ls.engine.reporting import Reporter
 from vit_ls.engine.state import Progress, RunState
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.update import Outcome, Updater
+from vit_ls.engine.utilisation import utilisation
 from vit_ls.rng import seeded
 
 _logger = logging.getLogger(__name__)
@@ -60,6 +63,7 @@ class Trainer:
         held_out: Loader of the evaluation's batches.
         config: Everything else.
         ranks: The processes.
+        image_size: Height and width of the training images, in pixels.
         title: Part of the folder's name where the configuration gives none.
 
     Raises:
@@ -76,9 +80,14 @@ class Trainer:
         config: TrainConfig,
         ranks: Ranks,
         *,
+        image_size: tuple[int, int],
         title: str,
     ) -> None:
         self.train, self.held_out, self.config, self.ranks = train, held_out, config, ranks
+        # Counted here, before anything is wrapped around the model.
+        self._utilisation = (
+            utilisation(model, image_size, config, ranks.device) if ranks.primary else None
+        )
         self.task = make_task(model, teacher, config, ranks.device)
         trainable = self.task.get_trainable_module() or model
         self.optimizer = make_optimizer(trainable, config, ranks.world_size)
@@ -89,6 +98,7 @@ class Trainer:
         self.state = RunState(
             config, ranks, self.task, self.optimizer, self.updater.scaler, train.unreadable
         )
+        self._unreadable = 0
         self.keeper = Keeper(self.state, title)
         random_seed(config.seed, ranks.rank)
         self._set_up()
@@ -114,12 +124,7 @@ class Trainer:
             self._continue(content)
         if config.torchcompile:
             self.task.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
-        if self.ranks.distributed:
-            on_gpu = self.ranks.device.type == "cuda"
-            self.task.prepare_distributed(
-                device_ids=[self.ranks.local_rank] if on_gpu else None,
-                broadcast_buffers=not config.no_ddp_bb,
-            )
+        distribute(self.task, config, self.ranks)
 
     def _continue(self, content: dict[str, Any]) -> None:
         if self.task.has_ema():
@@ -165,49 +170,55 @@ class Trainer:
             else None
         )
         try:
-            with in_contact(self.ranks):
-                while self.at.epoch < self.last_epoch:
-                    started = time.perf_counter()
-                    self._train_epoch(stop, reporter)
-                    self._finish_epoch()
-                    if reporter is not None:
-                        reporter.epoch(self.at.rows, time.perf_counter() - started)
+            while self.at.epoch < self.last_epoch:
+                started = time.perf_counter()
+                measured = self._train_epoch(stop, reporter)
+                self._finish_epoch()
+                if reporter is not None:
+                    seconds = time.perf_counter() - started
+                    reporter.epoch(self.at.rows, {"seconds": seconds, **measured})
         finally:
             if reporter is not None:
                 reporter.close()
             self.keeper.release()
         return self._best()
 
-    def _train_epoch(self, stop: StopRequests, reporter: Reporter | None) -> None:
+    def _train_epoch(self, stop: StopRequests, reporter: Reporter | None) -> dict[str, float]:
+        """Train to the end of the epoch; returns what was measured."""
         self.task.train()
         stream = Timed(self.train.epoch(self.at.epoch, self.at.batch))
-        loss_sum = torch.tensor(self.at.loss_sum, dtype=torch.float64, device=self.ranks.device)
-        interval = Interval(stream, self.at)
+        sums = Sums(self.at, self.ranks.device)
+        interval = whole = Interval(stream, self.at, self._utilisation)
         while (left := len(self.train) - self.at.batch) > 0:
             count = min(self.config.grad_accum_steps, left)
             outcome = self.updater(itertools.islice(stream, count), count)
             if outcome.finite and not outcome.images:
                 break  # a streamed data set that is shorter than it said
-            loss_sum += outcome.loss_sum
+            sums.add(outcome)
             self.at.batch += count
             self.at.images += outcome.images
             self._after_update(outcome)
             if reporter is not None:
                 reporter.step()
+            # It comes before the device is waited for: a lost process is noticed here.
             stopping = self.ranks.any(stop.requested)
             saving = stopping or _due(self.at.updates, self.config.recovery_interval)
-            showing = left == count or _due(self.at.batch, self.config.log_interval)
+            number = -(-self.at.batch // self.config.grad_accum_steps)
+            showing = left == count or _due(number, self.config.log_interval)
             if saving or showing:
-                self.at.loss_sum = self._checked(loss_sum)
+                self._check_finite(sums.read())
                 self._check_unreadable()
-            if showing and reporter is not None:
-                reporter.interval(self.at, interval.values(self.at, self.ranks), self._lr())
-                reporter.images(self.at, stream.last)
-                interval = Interval(stream, self.at)
+            if showing:
+                values = interval.values(self.at, self.ranks)
+                if reporter is not None:
+                    reporter.interval(self.at, values, self._lr())
+                    reporter.images(self.at, stream.last)
+                interval = Interval(stream, self.at, self._utilisation)
             if saving:
                 self.keeper.save_recovery()
             if stopping:
                 raise StoppedError(f"stopped as asked, and saved in {self.keeper.path}.")
+        return whole.timing(self.at, self.ranks)
 
     def _after_update(self, outcome: Outcome) -> None:
         if not outcome.finite:
@@ -227,11 +238,9 @@ class Trainer:
         if self.scheduler is not None:
             self.scheduler.step_update(self.at.updates)
 
-    def _checked(self, loss_sum: Tensor) -> float:
-        value = loss_sum.item()
-        if self.ranks.any(not math.isfinite(value)):
+    def _check_finite(self, loss_sum: float) -> None:
+        if self.ranks.any(not math.isfinite(loss_sum)):
             self._fail_nonfinite()
-        return value
 
     def _fail_nonfinite(self) -> None:
         raise RunFailedError(
@@ -244,7 +253,13 @@ class Trainer:
         flags = self.train.unreadable
         if flags is None:
             return
-        found = self.ranks.maximum(flags).nonzero().flatten().tolist()
+        # A byte for each image goes around only where there is a new one.
+        if not self.ranks.any(int(flags.sum()) > self._unreadable):
+            return
+        # A copy goes around, and only ones are written: loading processes set flags meanwhile.
+        found = self.ranks.maximum(flags.clone()).nonzero().flatten().tolist()
+        flags[found] = 1
+        self._unreadable = len(found)
         if len(found) > self.train.max_unreadable:
             names = ", ".join(self.train.name(index) for index in found[:3])
             raise RunFailedError(
@@ -255,12 +270,12 @@ class Trainer:
     def _finish_epoch(self) -> None:
         """Evaluate, write the epoch's row, and save."""
         epoch, config = self.at.epoch, self.config
-        module = self.task.get_trainable_module()
-        if self.ranks.distributed and config.dist_bn and module is not None:
-            distribute_bn(module, self.ranks.world_size, config.dist_bn == "reduce")
+        self.ranks.meet()
+        share_norms(self.task, config, self.ranks)
         sums = torch.tensor([self.at.loss_sum, self.at.images], dtype=torch.float64)
-        loss_sum, images = self.ranks.total(sums.to(self.ranks.device)).tolist()
+        loss_sum, images = self.ranks.total(sums).tolist()
         row: dict[str, Any] = {"epoch": epoch, "train_loss": loss_sum / max(images, 1)}
+        row |= mean_norm(self.at)
         milestone = epoch + 1 in (config.save_epochs or [])
         if (epoch + 1) % config.val_interval == 0 or milestone or epoch + 1 == self.last_epoch:
             self._evaluate(row)
@@ -287,7 +302,7 @@ class Trainer:
     def _evaluate(self, row: dict[str, Any]) -> None:
         """Evaluate the weights and their average into the row."""
         for name, ema in (("eval_", False), ("eval_ema_", True)):
-            model = self.task.get_eval_model(ema=ema)
+            model = eval_model(self.task, ema=ema)
             if model is None or (ema and self.config.model_ema_force_cpu):
                 continue
             layout = self.config.channels_last
