@@ -12,7 +12,8 @@ from timm import create_model
 
 import validate
 from vit_ls.config import ConfigError
-from vit_ls.engine import Evaluation, results
+from vit_ls.engine import results
+from vit_ls.engine.evaluate import PerImage
 
 
 def _validated(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, str]:
@@ -103,7 +104,7 @@ def test_real_labels_accept_any_of_an_images_labels(tmp_path: Path) -> None:
     labels.write_text(json.dumps([[1, 2], [], [3], [4]]))
     names = [f"ILSVRC2012_val_{number:08d}.JPEG" for number in (3, 1, 2, 4)]
     predictions = torch.tensor([[3, 0], [2, 0], [9, 0], [0, 4]])
-    evaluation = Evaluation({}, predictions, torch.zeros(4, dtype=torch.long), 0.0)
+    evaluation = PerImage(predictions, torch.zeros(4, dtype=torch.long))
     top1, top5 = results.real_accuracy(evaluation, names, str(labels))
     assert top1 == pytest.approx(200 / 3)  # of three images with labels, two are right
     assert top5 == 100
