@@ -124,7 +124,7 @@ class CompositeSliceAttention(nn.Module):
     def attend_locally(self, s: Tensor, geometry: Geometry) -> Tensor:
         """Y_l [B,H,W,C] of the tokens S [B,H,W,C]: Eq. 14, before the output projection."""
         if self.mixer is not None:
-            return self.mixer(s, geometry.mask)
+            return self.mixer(s, geometry.mask, geometry.valid)
         q, kv = self.qkv(s)
         pos_q: Tensor | None = None
         pos_k: Tensor | None = None
@@ -135,7 +135,7 @@ class CompositeSliceAttention(nn.Module):
             kv,
             pos_q,
             pos_k,
-            Windows(self.slice_size, self.halo, geometry.mask),
+            Windows(self.slice_size, self.halo, geometry.mask, geometry.valid),
             num_heads=self.num_heads,
             impl=self.impl,
         )
@@ -144,7 +144,7 @@ class CompositeSliceAttention(nn.Module):
         """Y_g [B,H,W,C] of what the slices hold, y [B,H,W,C]: Eq. 15, before the projection."""
         s_bar = slice_embedding(
             y,
-            Windows(self.slice_size, self.halo, geometry.mask),
+            Windows(self.slice_size, self.halo, geometry.mask, geometry.valid),
             None if self.aggregate is None else self.aggregate.weight,
             aggregation=self.aggregation,
         )
@@ -163,6 +163,7 @@ class CompositeSliceAttention(nn.Module):
             slice_size=self.slice_size,
             height=y.shape[1],
             width=y.shape[2],
+            valid=geometry.valid,
         )
 
 
@@ -196,9 +197,9 @@ class SliceMlp(nn.Module):
         K = (a + 2 * sa) * (b + 2 * sb)
         self.mlp = Mlp(K, hidden, a * b, device=device, dtype=dtype)
 
-    def forward(self, s: Tensor, mask: Tensor | None) -> Tensor:
-        """Grid s [B,H,W,C], `vit_ls.grid.halo_mask` of it -> [B,H,W,C]."""
-        y = self.mlp(slice_tokens(s, Windows(self.slice_size, self.halo, mask)))
+    def forward(self, s: Tensor, mask: Tensor | None, valid: Tensor | None = None) -> Tensor:
+        """Grid s [B,H,W,C], `vit_ls.grid.halo_mask` of it, real tokens -> [B,H,W,C]."""
+        y = self.mlp(slice_tokens(s, Windows(self.slice_size, self.halo, mask, valid)))
         # [B,Nh,Nw,C,L] -> [B,Nh,Nw,L,C] -> [B,Nh,Nw,a,b,C]
         y = y.transpose(3, 4).unflatten(3, self.slice_size)
         return merge(y, s.shape[1], s.shape[2])

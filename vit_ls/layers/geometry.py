@@ -10,7 +10,7 @@ from vit_ls.ops import window_halo, window_row_stride
 
 
 class Geometry(NamedTuple):
-    """Tensors of a grid, without a batch dimension; None for what the attention does not use."""
+    """Tensors of a grid, only `valid` of each sample; None for what the attention does not use."""
 
     mask: Tensor | None = None
     """Which keys of each window lie inside the grid, bool [Nh,Nw,a+2sa,b+2sb]."""
@@ -20,6 +20,8 @@ class Geometry(NamedTuple):
     """P_l, of the tokens of an extended slice, [a+2sa,b+2sb,C]."""
     slice_pos: Tensor | None = None
     """P_g, of the slices of this grid, [Nh,Nw,C]."""
+    valid: Tensor | None = None
+    """Which tokens are real, bool [B,H,W]; None for all, as on images."""
 
 
 @register_notrace_module

@@ -95,6 +95,8 @@ def slice_tokens(x: Tensor, windows: Windows) -> Tensor:
     mask = windows.mask
     if mask is None:
         mask = halo_mask(x.shape[1], x.shape[2], windows.window, windows.halo, x.device)
+    if windows.valid is not None:
+        x = x.masked_fill(~windows.valid.unsqueeze(3), 0.0)
     tokens = partition_halo(x, windows.window, windows.halo).masked_fill(~mask.unsqueeze(-1), 0.0)
     # [B,Nh,Nw,a+2sa,b+2sb,C] -> [B,Nh,Nw,K,C] -> [B,Nh,Nw,C,K]
     return tokens.flatten(3, 4).transpose(3, 4)
@@ -104,7 +106,9 @@ def slice_tokens(x: Tensor, windows: Windows) -> Tensor:
 def slice_embedding(
     y: Tensor, windows: Windows, weight: Tensor | None = None, *, aggregation: str
 ) -> Tensor:
-    """S_bar: one token for each slice, out of those of its tokens that lie inside the grid.
+    """S_bar: one token for each slice, out of those of its tokens that are real and in the grid.
+
+    A slice that has none is zero.
 
     Args:
         y: [B,H,W,C].
@@ -120,15 +124,18 @@ def slice_embedding(
     if mask is None:
         mask = halo_mask(y.shape[1], y.shape[2], windows.window, windows.halo, y.device)
     outside = ~mask[:, :, sa : sa + a, sb : sb + b].unsqueeze(-1)
+    if windows.valid is not None:
+        outside = outside | ~partition(windows.valid.unsqueeze(3), windows.window)
     tokens = partition(y, windows.window)
     if aggregation == "max":
-        return tokens.masked_fill(outside, -torch.inf).amax((3, 4))
+        largest = tokens.masked_fill(outside, -torch.inf).amax((3, 4))
+        return largest.masked_fill(outside.flatten(-3, -2).all(-2), 0.0)
     tokens = tokens.masked_fill(outside, 0.0)
     if weight is not None:
         return (tokens * weight.view(a, b, 1)).sum((3, 4))
     # the mean over the slice, its padding included, and then over what is no padding: a sum could
     # overflow in half precision
-    return tokens.mean((3, 4)) * (a * b / (~outside).sum((2, 3)).to(y.dtype))
+    return tokens.mean((3, 4)) * (a * b / (~outside).sum((-3, -2)).clamp(min=1).to(y.dtype))
 
 
 @register_notrace_function
@@ -142,6 +149,7 @@ def attend_slices(
     slice_size: tuple[int, int],
     height: int,
     width: int,
+    valid: Tensor | None = None,
 ) -> Tensor:
     """Y_g: attention among the slices (Eq. 15), given to each token of a slice (Eq. 10).
 
@@ -154,6 +162,7 @@ def attend_slices(
         slice_size: (a, b) in tokens.
         height: H.
         width: W.
+        valid: Which tokens are real, bool [B,H,W]; a slice that has none receives no attention.
 
     Returns:
         [B,H,W,C]
@@ -169,8 +178,12 @@ def attend_slices(
         split_heads(k.flatten(1, 2), num_heads),
         split_heads(v.flatten(1, 2), num_heads),
     )
+    seen: Tensor | None = None
+    if valid is not None:
+        real = partition(valid.unsqueeze(3), slice_size).flatten(3).any(3).flatten(1)
+        seen = (real | ~real.any(1, keepdim=True))[:, None, None, :]
     # [B,h,N,d] -> [B,Nh,Nw,1,1,C] -> [B,Nh,Nw,a,b,C] -> [B,H,W,C]
-    y = merge_heads(attend(q, k, v)).unflatten(1, (slices[0], slices[1], 1, 1))
+    y = merge_heads(attend(q, k, v, seen)).unflatten(1, (slices[0], slices[1], 1, 1))
     return merge(y.expand(-1, -1, -1, slice_size[0], slice_size[1], -1), height, width)
 
 

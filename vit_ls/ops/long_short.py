@@ -1,6 +1,7 @@
 """Long-short attention: a window and a dynamic projection under one softmax (arXiv:2107.02192)."""
 
 import torch
+import torch.nn.functional as F
 from timm.layers import register_notrace_function
 from torch import Tensor
 
@@ -73,7 +74,9 @@ def long_short_attention(
 
 
 @register_notrace_function
-def global_attention(q: Tensor, kv: Tensor, outputs: Tensor, *, num_heads: int) -> Tensor:
+def global_attention(
+    q: Tensor, kv: Tensor, outputs: Tensor, valid: Tensor | None = None, *, num_heads: int
+) -> Tensor:
     """The global tokens attend to each other and to the grid.
 
     Differs from the paper, as its released image code does: they see the OUTPUTS of the grid's own
@@ -83,16 +86,21 @@ def global_attention(q: Tensor, kv: Tensor, outputs: Tensor, *, num_heads: int) 
         q: Queries of the global tokens [B,G,C].
         kv: Their keys and values [2,B,G,C].
         outputs: Of `long_short_attention`, [B,H,W,C].
+        valid: Which of these tokens are real, bool [B,H,W]; None for all.
         num_heads: h.
 
     Returns:
         [B,G,C]
     """
     outputs = outputs.flatten(1, 2)
+    seen: Tensor | None = None
+    if valid is not None:
+        seen = F.pad(valid.flatten(1), (q.shape[1], 0), value=1.0)[:, None, None, :]
     g = attend(
         split_heads(q, num_heads),
         split_heads(torch.cat((kv[0], outputs), dim=1), num_heads),
         split_heads(torch.cat((kv[1], outputs), dim=1), num_heads),
+        seen,
     )
     return merge_heads(g)
 

@@ -14,6 +14,9 @@ class Windows(NamedTuple):
     """(sa, sb), how far a window's keys reach beyond it, in tokens."""
     mask: Tensor | None = None
     """`vit_ls.grid.halo_mask` of the grid if it has been made already."""
+    valid: Tensor | None = None
+    """Which tokens are real, bool [B,H,W]; None for all. The others receive no attention, and what
+    comes out at them is finite and means nothing."""
 
 
 class Positions(NamedTuple):

@@ -26,7 +26,12 @@ def window_attention(
     if positions.query is not None:
         q = q + positions.query.flatten(0, 1)[query[:, 0]]
     q, k, v = (split_heads(x, num_heads) for x in (q, *kv.flatten(2, 3).unbind()))
-    scores = torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -torch.inf)[None, None]
+    seen = seen[None, None]
+    if windows.valid is not None:
+        seen = seen & windows.valid.flatten(1)[:, None, None, :]
+        if front is None:  # a softmax needs a key, also where no token is real
+            seen = seen | ~seen.any(-1, keepdim=True)
+    scores = torch.zeros_like(seen, dtype=q.dtype).masked_fill(~seen, -torch.inf)
     if positions.bias is not None:
         scores = scores + positions.bias[:, query, key]
     if positions.key is not None:

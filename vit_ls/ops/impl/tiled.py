@@ -40,7 +40,13 @@ def window_attention(
     mask = windows.mask
     if mask is None:
         mask = halo_mask(H, W, window, halo, q.device)
-    mask = _mask_with_bias(mask.flatten(2, 3).flatten(0, 1), positions.bias, num_heads)
+    mask = mask.flatten(2, 3).flatten(0, 1)[None]
+    if windows.valid is not None:
+        real = partition_halo(windows.valid.unsqueeze(3), window, halo)
+        mask = mask & real.flatten(3).flatten(1, 2)
+        if front is None:  # a softmax needs a key, also where no token is real
+            mask = mask | ~mask.any(2, keepdim=True)
+    mask = _mask_with_bias(mask, positions.bias, num_heads)
     if front is not None:
         N = grid[0] * grid[1]
         k = torch.cat((_front_to_heads(front[0], N, num_heads), k), dim=2)
@@ -68,10 +74,11 @@ def _front_to_heads(x: Tensor, N: int, num_heads: int) -> Tensor:
 
 
 def _mask_with_bias(mask: Tensor, bias: Tensor | None, num_heads: int) -> Tensor:
-    """Bool [N,K] and float [h,T,K] or None -> one mask that broadcasts to [1,N*h,T,K]."""
+    """Bool [B or 1,N,K] and float [h,T,K] or None -> one mask that broadcasts to [B,N*h,T,K]."""
+    mask = mask[:, :, None, None, :]
     if bias is None:
-        return mask[:, None, None, :].expand(-1, num_heads, -1, -1).flatten(0, 1)[None]
-    return torch.where(mask[:, None, None, :], bias, -torch.inf).flatten(0, 1)[None]
+        return mask.expand(-1, -1, num_heads, -1, -1).flatten(1, 2)
+    return torch.where(mask, bias, -torch.inf).flatten(1, 2)
 
 
 def _attend_front(q: Tensor, front: Tensor | None, num_heads: int) -> Tensor:

@@ -1,0 +1,309 @@
+import pytest
+import torch
+from definitions import slices
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vit_ls.ops.impl import IMPLEMENTATIONS
+from vit_ls.sequence import (
+    CompositeSlice,
+    CompositeSliceAttention1d,
+    Full,
+    FullAttention1d,
+    LongShort,
+    LongShortAttention1d,
+    SequenceClassifier,
+    SequenceEncoder,
+    SlicePositionEmbedding,
+    SlicePositions,
+)
+
+DIM, HEADS = 8, 2
+CLOSE = {"rtol": 0.0, "atol": 1e-10}
+SIZES = [(8, 6), (7, 2), (1, 2), (3, 0), (0, 4), (40, 1)]
+
+
+def tokens(N, batch=2):
+    return torch.randn(batch, N, DIM, dtype=torch.float64)
+
+
+def drawn(module):
+    torch.manual_seed(0)
+    module.double()
+    for p in module.parameters():
+        torch.nn.init.normal_(p, std=0.5)
+    return module
+
+
+class Sliced(torch.nn.Module):
+    """Composite slices with their positions, as a layer like the others."""
+
+    def __init__(self, slice_size=4, alpha=1, max_length=128, **options):
+        super().__init__()
+        self.layer = CompositeSliceAttention1d(
+            DIM, HEADS, slice_size=slice_size, alpha=alpha, **options
+        )
+        self.positions = SlicePositionEmbedding(
+            DIM, slice_size=slice_size, max_length=max_length, alpha=alpha
+        )
+
+    def forward(self, x, cls=None, valid=None):
+        assert cls is None
+        return self.layer(x, self.positions(), valid), None
+
+
+LAYERS = {
+    **{
+        f"window{w}_rank{r}": lambda w=w, r=r: LongShortAttention1d(DIM, HEADS, window=w, rank=r)
+        for w, r in SIZES
+    },
+    "full": lambda: FullAttention1d(DIM, HEADS),
+    "slices": Sliced,
+    "long_slices": lambda: Sliced(5, 3),
+    "max": lambda: Sliced(aggregation="max"),
+    "linear": lambda: Sliced(aggregation="linear"),
+    "parallel": lambda: Sliced(composition="parallel"),
+    "global_local": lambda: Sliced(composition="global_local", alpha=2, shared_qkv=False),
+    "mlp": lambda: Sliced(local_mixer="mlp", alpha=3),
+}
+MASKS = {
+    "end": [[1] * 19, [1] * 11 + [0] * 8],
+    "few": [[1] + [0] * 18, [1] * 2 + [0] * 17],
+    "holes": [[0] * 9 + [1] * 3 + [0] * 7, [1, 0] * 9 + [1]],
+}
+
+
+def outputs_and_gradients(layer, x, cls, valid):
+    """Outputs at real tokens and of the class token, and the gradients of inputs and parameters."""
+    x = x.clone().requires_grad_()
+    y, y_cls = layer(x, cls, valid)
+    outputs = [y[valid]] if y_cls is None else [y[valid], y_cls]
+    weights = torch.Generator().manual_seed(0)
+    loss = sum((o * torch.randn(o.shape, generator=weights, dtype=o.dtype)).sum() for o in outputs)
+    wanted = [x, *layer.parameters()]
+    return outputs, torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+
+
+WITH_CLS = [name for name in LAYERS if name.startswith(("window", "full"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "with_cls"), [*((n, False) for n in LAYERS), *((n, True) for n in WITH_CLS)]
+)
+@pytest.mark.parametrize("mask", MASKS)
+def test_the_content_of_padding_changes_no_bit(name, mask, with_cls):
+    layer = drawn(LAYERS[name]())
+    cls = tokens(1) if with_cls else None
+    valid, x = torch.tensor(MASKS[mask], dtype=torch.bool), tokens(19)
+    other = torch.where(valid[..., None], x, 100 * torch.randn_like(x))
+    outputs, grads = outputs_and_gradients(layer, x, cls, valid)
+    others, other_grads = outputs_and_gradients(layer, other, cls, valid)
+    assert all(torch.equal(a, b) for a, b in zip(outputs, others, strict=True))
+    assert not grads[0][~valid].any()
+    assert all(torch.isfinite(g).all() for g in grads)
+    torch.testing.assert_close(grads, other_grads, **CLOSE)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_padding_at_the_end_is_as_if_it_were_not_there(name):
+    layer = drawn(LAYERS[name]())
+    x = tokens(19)
+    expected, _ = layer(x[:, :13])
+    y, _ = layer(x, None, (torch.arange(19) < 13).expand(2, -1))
+    torch.testing.assert_close(y[:, :13], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_sample_without_a_real_token_is_finite_and_changes_no_other(name):
+    layer = drawn(LAYERS[name]())
+    x, valid = tokens(19), torch.ones(2, 19, dtype=torch.bool)
+    expected, _ = layer(x, None, valid)
+    valid[1] = False
+    x.requires_grad_()
+    y, _ = layer(x, None, valid)
+    torch.testing.assert_close(y[0], expected[0], **CLOSE)
+    y[0].sum().backward()
+    assert torch.isfinite(y).all()
+    assert torch.isfinite(x.grad).all()
+    assert not x.grad[1].any()
+
+
+@pytest.mark.parametrize("impl", [name for name in IMPLEMENTATIONS if name != "dense"])
+@pytest.mark.parametrize(("window", "rank"), SIZES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_implementation_masks_as_the_definition_does(window, rank, mask, impl):
+    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=rank))
+    valid, x, cls = torch.tensor(MASKS[mask], dtype=torch.bool), tokens(19), tokens(1)
+    results = []
+    for layer.impl in ("dense", impl):
+        results.append(outputs_and_gradients(layer, x, cls, valid))
+    torch.testing.assert_close(results[1], results[0], **CLOSE)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize(("slice_size", "alpha"), [(4, 1), (4, 3), (5, 2), (1, 1), (19, 1)])
+def test_slices_equal_their_definition(slice_size, alpha, mask):
+    model = drawn(Sliced(slice_size, alpha))
+    x, valid = tokens(19), torch.tensor(MASKS[mask], dtype=torch.bool)
+    P_l, P_g = model.positions()
+    y, _ = model(x, None, valid)
+    for i in range(2):
+        expected = slices(model.layer, x[i], P_l, P_g, model.layer.halo[1], valid[i])
+        torch.testing.assert_close(y[i][valid[i]], expected[valid[i]], **CLOSE)
+
+
+def zeros(model):
+    return SlicePositions(*(torch.zeros_like(P) for P in model.positions()))
+
+
+def full(layer, x):
+    """Full attention by the weights of a layer, before its output projection."""
+    q, k, v = (
+        y.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        for y in (layer.qkv.tokens(x)[0], *layer.qkv.tokens(x)[1])
+    )
+    weight = (q @ k.transpose(-2, -1) / (DIM // HEADS) ** 0.5).softmax(-1)
+    return (weight @ v).transpose(1, 2).flatten(2)
+
+
+def test_one_slice_is_full_attention_and_the_value_of_its_mean():
+    model = drawn(Sliced(17))
+    x = tokens(17)
+    F = full(model.layer, x)
+    mean = model.layer.qkv.tokens(F.mean(1, keepdim=True))[1][1]
+    torch.testing.assert_close(model.layer(x, zeros(model)), model.layer.proj(F + mean), **CLOSE)
+
+
+def test_slices_of_one_token_are_values_and_full_attention_among_them():
+    model = drawn(Sliced(1))
+    x = tokens(13)
+    U = model.layer.qkv.tokens(x)[1][1]
+    expected = model.layer.proj(U + full(model.layer, U))
+    torch.testing.assert_close(model.layer(x, zeros(model)), expected, **CLOSE)
+
+
+def test_a_window_over_the_sequence_without_norms_is_full_attention():
+    layer = drawn(LongShortAttention1d(DIM, HEADS, window=13, rank=0, dual_ln=False))
+    whole = drawn(FullAttention1d(DIM, HEADS))
+    whole.load_state_dict(layer.state_dict())
+    x = tokens(13)
+    torch.testing.assert_close(layer(x)[0], whole(x)[0], **CLOSE)
+    torch.testing.assert_close(whole(x)[0], whole.proj(full(whole, x)), **CLOSE)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 7, 8])
+def test_a_window_has_as_many_keys_as_the_released_one(window):
+    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=0))
+    expected = {1: 3, 2: 4, 3: 5, 7: 13, 8: 16}[window]
+    x = tokens(5 * window, batch=1).requires_grad_()
+    for t in range(window, 4 * window):
+        (grad,) = torch.autograd.grad(layer(x)[0][0, t].sum(), x)
+        assert (grad[0].abs().sum(1) > 0).sum() == expected
+
+
+def test_without_window_and_rank_a_token_sees_itself_and_the_class_token():
+    layer = drawn(LongShortAttention1d(DIM, HEADS, window=0, rank=0))
+    x, cls = tokens(5).requires_grad_(), tokens(1).requires_grad_()
+    y, _ = layer(x, cls)
+    grad, grad_cls = torch.autograd.grad(y[:, 2].sum(), (x, cls))
+    assert (grad.abs().sum((0, 2)) > 0).tolist() == [False, False, True, False, False]
+    assert grad_cls.any()
+    with pytest.raises(ValueError, match="both be 0 only with a class token"):
+        layer(x)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 60), st.integers(0, 20), st.integers(0, 5), st.integers(1, 20), st.data())
+def test_any_length_window_and_padding_run(N, window, rank, slice_size, data):
+    valid = torch.tensor([data.draw(st.lists(st.booleans(), min_size=N, max_size=N))])
+    x, cls = tokens(N, 1), tokens(1, 1)
+    for layer in (
+        LongShortAttention1d(DIM, HEADS, window=window, rank=rank),
+        Sliced(slice_size, data.draw(st.floats(1, 3))),
+    ):
+        y, _ = layer.double()(x, None if isinstance(layer, Sliced) else cls, valid)
+        assert y.shape == x.shape
+        assert torch.isfinite(y).all()
+
+
+ENCODERS = {
+    "full": (Full(), "cls"),
+    "long_short": (LongShort(4, 2), "cls"),
+    "long_short_mean": (LongShort(4, 2), "mean"),
+    "slices": (CompositeSlice(4), "mean"),
+    "absolute": (CompositeSlice(4, pos_embed="absolute", alpha=2), "mean"),
+}
+
+
+def make_encoder(name, **options):
+    torch.manual_seed(0)
+    attention, pooling = ENCODERS[name]
+    return SequenceEncoder(
+        vocab_size=11,
+        dim=DIM,
+        depth=2,
+        num_heads=HEADS,
+        hidden=16,
+        max_length=32,
+        attention=attention,
+        pooling=pooling,
+        **options,
+    ).eval()
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_gives_padded_sequences_the_features_of_the_sequences(name):
+    encoder = make_encoder(name).double()
+    ids = torch.randint(1, 11, (2, 13))
+    padded = torch.nn.functional.pad(ids, (0, 9))
+    torch.testing.assert_close(encoder(padded), encoder(ids), **CLOSE)
+    as_tokens = make_encoder(name, pad_id=None).double()
+    assert not torch.allclose(as_tokens(padded), as_tokens(ids))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_every_parameter_of_a_classifier_gets_a_gradient(name):
+    model = SequenceClassifier(make_encoder(name), hidden=16, num_classes=3, pair=True)
+    # without projection of a key's bias: softmax cancels it
+    torch.nn.init.normal_(model.encoder.blocks[0].attn.qkv.bias)
+    model(torch.randint(1, 11, (4, 2, 32)))[:, 0].sum().backward()
+    without = [n for n, p in model.named_parameters() if p.grad is None]
+    assert without == []
+
+
+def test_a_pair_is_classified_by_both_of_its_sequences():
+    model = SequenceClassifier(make_encoder("long_short"), hidden=16, num_classes=2, pair=True)
+    pair = torch.randint(1, 11, (1, 2, 9))
+    assert not torch.allclose(model(pair), model(pair.flip(1)))
+    with pytest.raises(ValueError, match=r"must be \[B, 2, N\], got \[1, 9\]"):
+        model(pair[:, 0])
+
+
+def test_bad_input_is_one_line_that_says_the_rule():
+    layer = LongShortAttention1d(DIM, HEADS, window=4, rank=1).double()
+    sliced = Sliced(4, max_length=8).double()
+    with pytest.raises(ValueError, match=r"must be bool .* \(2, 9\), got torch.bool \(2, 8\)"):
+        layer(tokens(9), None, torch.ones(2, 8, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"at most 8 tokens, got 9"):
+        sliced(tokens(9))
+    with pytest.raises(ValueError, match=r"P_l must have 4 rows, got 6"):
+        sliced.layer(tokens(8), SlicePositions(torch.zeros(6, DIM), torch.zeros(2, DIM)))
+    with pytest.raises(ValueError, match=r"N of at least 1, got \[2, 0, 8\]"):
+        layer(tokens(0))
+    with pytest.raises(ValueError, match=r"Positions must be given with pos_embed='ms_vipe'"):
+        sliced.layer(tokens(8))
+    encoder = make_encoder("slices")
+    with pytest.raises(ValueError, match=r"must lie in \[0, 11\), got -1"):
+        encoder(torch.tensor([[3, -1]]))
+    with pytest.raises(ValueError, match=r"no longer than the position table, 32 tokens, got 33"):
+        encoder(torch.ones(1, 33, dtype=torch.long))
+    with pytest.raises(ValueError, match="pooling must be 'mean'"):
+        SequenceEncoder(
+            vocab_size=2,
+            dim=DIM,
+            depth=1,
+            num_heads=HEADS,
+            hidden=8,
+            max_length=8,
+            attention=CompositeSlice(4),
+        )

@@ -1,0 +1,189 @@
+"""Composite slice attention on sequences, both directions (Lee et al., ICLR 2023, section 4)."""
+
+from typing import NamedTuple
+
+import torch
+from timm.layers import trunc_normal_
+from torch import Tensor, nn
+
+from vit_ls.grid import halo_mask, num_windows
+from vit_ls.layers import CompositeSliceAttention, Geometry
+from vit_ls.layers.composite_slice import SliceMlp
+from vit_ls.sequence.spans import check_row, row_mask
+
+
+class SlicePositions(NamedTuple):
+    """The position embeddings of slices (MS-VIPE), shared by all layers of a model."""
+
+    local: Tensor
+    """P_l of a token in its extended slice [E+L+E,C], or [E+L,C] where slices are causal."""
+    slices: Tensor
+    """P_g of a slice in the sequence [slices,C]."""
+
+
+class SlicePositionEmbedding(nn.Module):
+    """Owns P_l and P_g (section 4.2), which enter queries and keys alone, in each layer.
+
+    Args:
+        dim: C.
+        slice_size: L, in tokens.
+        max_length: N of the longest sequence.
+        alpha: Extent of a slice's keys, in multiples of the slice.
+        causal: Whether keys reach to the left only.
+        device: Of the parameters.
+        dtype: Of the parameters.
+
+    Raises:
+        ValueError: a slice without tokens, no sequence, or alpha outside [1, 3].
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        slice_size: int,
+        max_length: int,
+        alpha: float = 1.0,
+        causal: bool = False,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if max_length < 1:
+            raise ValueError(f"max_length must be positive, got {max_length}.")
+        rows = slice_size + (1 if causal else 2) * slice_reach(slice_size, alpha)
+        slices = num_windows(max_length, slice_size)
+        self.local = nn.Parameter(torch.empty(rows, dim, device=device, dtype=dtype))
+        self.slices = nn.Parameter(torch.empty(slices, dim, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the position embeddings anew."""
+        trunc_normal_(self.local, std=0.02)
+        trunc_normal_(self.slices, std=0.02)
+
+    def forward(self) -> SlicePositions:
+        """Both."""
+        return SlicePositions(self.local, self.slices)
+
+
+class CompositeSliceAttention1d(CompositeSliceAttention):
+    """Attention inside slices of L tokens, attention among the slices, and their sum.
+
+    `CompositeSliceAttention` on a grid of height 1, for any N: Eq. 10, 14 and 15. With s = floor(t
+    / L) and E = round((alpha - 1) L / 2), token t sees the real keys of s L - E <= j < s L + L + E,
+    and every slice sees every slice that has a real token.
+
+    Differs from the paper: keys outside the sequence receive no attention, where Eq. 11 has zeros;
+    padding is left out of the means, and slices of padding alone are left out of the global
+    attention; an output projection follows.
+
+    Args:
+        dim: C, divisible by num_heads.
+        num_heads: h.
+        slice_size: L, in tokens.
+        composition: As in `CompositeSliceAttention`, like the next three.
+        aggregation: Of a slice's tokens to its embedding.
+        local_mixer: "attention", or "mlp".
+        mixer_hidden: Hidden width of that MLP.
+        pos_embed: "ms_vipe" for P_l and P_g, "absolute" for neither.
+        alpha: Extent of a slice's keys, 1 to 3.
+        shared_qkv: The same W_q, W_k, W_v for the local and the global attention.
+        device: Of the parameters.
+        dtype: Of the parameters.
+
+    Raises:
+        ValueError: numbers that do not fit each other, or an unknown option.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        slice_size: int,
+        composition: str = "local_global",
+        aggregation: str = "mean",
+        local_mixer: str = "attention",
+        mixer_hidden: int = 16,
+        pos_embed: str = "ms_vipe",
+        alpha: float = 1.0,
+        shared_qkv: bool = True,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            dim,
+            num_heads,
+            slice_size=(1, slice_size),
+            composition=composition,
+            aggregation=aggregation,
+            local_mixer=local_mixer,
+            mixer_hidden=mixer_hidden,
+            pos_embed=pos_embed,
+            alpha=alpha,
+            shared_qkv=shared_qkv,
+            device=device,
+            dtype=dtype,
+        )
+        self.dim = dim
+        # a row has no neighbours above and below that an extended slice could reach
+        self.halo = (0, slice_reach(slice_size, alpha))
+        if self.mixer is not None:
+            self.mixer = SliceMlp(self.slice_size, self.halo, mixer_hidden, device, dtype)
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, positions: SlicePositions | None = None, valid: Tensor | None = None
+    ) -> Tensor:
+        """Tokens [B,N,C], P_l and P_g of "ms_vipe", real tokens [B,N] -> [B,N,C].
+
+        What comes out at tokens that are not real is finite and means nothing.
+
+        Raises:
+            ValueError: x is empty, of another width or longer than P_g, or `valid` or P_l is of
+                another shape, or there are positions where there should be none.
+        """
+        check_row(x, self.dim)
+        real = None if valid is None else row_mask(valid, x)[:, None]
+        L, E = self.slice_size[1], self.halo[1]
+        local = slices = None
+        if (positions is not None) != self.ms_vipe:
+            raise ValueError(
+                "Positions must be given with pos_embed='ms_vipe' and only then, "
+                f"got {'some' if positions else 'none'}."
+            )
+        if positions is not None:
+            P_g = check_positions(positions, x.shape[1], L, L + 2 * E)
+            local, slices = positions.local[None], P_g[None]
+        mask = halo_mask(1, x.shape[1], self.slice_size, self.halo, x.device)
+        geometry = Geometry(mask, None, local, slices, real)
+        y = super().forward(x.unsqueeze(1), None, geometry)[0]
+        return y[:, 0]
+
+
+def slice_reach(slice_size: int, alpha: float) -> int:
+    """E: how far the keys of an extended slice reach beyond it, in tokens (Eq. 11).
+
+    Raises:
+        ValueError: a slice without tokens, or alpha outside [1, 3].
+    """
+    if slice_size < 1:
+        raise ValueError(f"slice_size must be positive, got {slice_size}.")
+    if not 1 <= alpha <= 3:
+        raise ValueError(f"alpha must lie in [1, 3], got {alpha}.")
+    return round((alpha - 1) * slice_size / 2)
+
+
+def check_positions(positions: SlicePositions, length: int, slice_size: int, rows: int) -> Tensor:
+    """P_g of a sequence of `length` tokens [slices,C].
+
+    Raises:
+        ValueError: the sequence is longer than P_g, or P_l has not one row for each key of a slice.
+    """
+    slices = num_windows(length, slice_size)
+    if slices > positions.slices.shape[0]:
+        longest = positions.slices.shape[0] * slice_size
+        raise ValueError(f"A sequence must have at most {longest} tokens, got {length}.")
+    if positions.local.shape[0] != rows:
+        raise ValueError(f"P_l must have {rows} rows, got {positions.local.shape[0]}.")
+    return positions.slices[:slices]

@@ -1,0 +1,253 @@
+"""A causal language model: forward in blocks with a cache, and token by token with a state."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import torch
+from timm.layers import Mlp
+from torch import Tensor, nn
+
+from vit_ls.sequence.causal_composite_slice import CausalCompositeSliceAttention1d, SliceState
+from vit_ls.sequence.causal_long_short import CausalLongShortAttention, LongShortState
+from vit_ls.sequence.composite_slice import SlicePositionEmbedding, SlicePositions
+from vit_ls.sequence.encoder import check_ids
+from vit_ls.sequence.specs import CausalAttention, CausalCompositeSlice
+
+Memory = list[Tensor]
+"""Inputs of each layer at the tokens of the calls before [B,L,C], detached."""
+State = LongShortState | SliceState
+
+
+class LanguageModel(nn.Module):
+    """Logits of the next token, with the embedding's weights for the output.
+
+    Differs from the released code of arXiv:2107.02192: there a block adds its branches to the
+    NORMALISED input, a = norm(h), a + attention(a), and no norm follows the last one
+    (`residual="normalised"`).
+
+    Args:
+        vocab_size: Number of ids.
+        dim: C.
+        depth: Number of blocks.
+        num_heads: h.
+        hidden: Width of the MLPs.
+        attention: Of every block.
+        max_length: N of the longest sequence, of which P_g of composite slices has its size;
+            long-short attention has no table and takes None.
+        memory_length: Tokens that `forward` keeps for its next call, rounded up so that a segment
+            is kept whole; long-short attention only.
+        residual: "input", or "normalised".
+        dropout: Of embeddings, attention outputs, MLPs, and before the logits.
+
+    Raises:
+        ValueError: numbers that do not fit each other, or an unknown residual.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        dim: int,
+        depth: int,
+        num_heads: int,
+        hidden: int,
+        attention: CausalAttention,
+        max_length: int | None = None,
+        memory_length: int = 0,
+        residual: str = "input",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        sliced = isinstance(attention, CausalCompositeSlice)
+        if sliced != (max_length is not None):
+            raise ValueError(
+                "max_length must be given for composite slices and for nothing else, "
+                f"got max_length={max_length}."
+            )
+        if memory_length < 0 or (sliced and memory_length):
+            raise ValueError(
+                "memory_length must not be negative, and 0 for composite slices, "
+                f"got {memory_length}."
+            )
+        if residual not in ("input", "normalised"):
+            raise ValueError(f"residual must be 'input' or 'normalised', got {residual!r}.")
+        self.vocab_size, self.dim, self.max_length = vocab_size, dim, max_length
+        self.memory_length = memory_length
+        self.segment = 1 if isinstance(attention, CausalCompositeSlice) else attention.segment
+        self.embed = nn.Embedding(vocab_size, dim)
+        self.slice_positions: SlicePositionEmbedding | None = None
+        if isinstance(attention, CausalCompositeSlice) and max_length is not None:
+            self.slice_positions = SlicePositionEmbedding(
+                dim,
+                slice_size=attention.slice_size,
+                max_length=max_length,
+                alpha=attention.alpha,
+                causal=True,
+            )
+        self.dropout = nn.Dropout(dropout)
+        normalised = residual == "normalised"
+        self.blocks = nn.ModuleList(
+            DecoderBlock(dim, num_heads, hidden, attention, normalised, dropout)
+            for _ in range(depth)
+        )
+        self.norm = nn.Identity() if normalised else nn.LayerNorm(dim)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.apply(_draw)
+
+    def forward(self, ids: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
+        """Ids [B,T] after those that `memory` holds -> float32 logits [B,T,V], and what to keep.
+
+        The first token that a memory holds begins a segment; whole segments are dropped from its
+        front. A start without memory is a cold one: nothing stands before the first token.
+
+        Raises:
+            ValueError: an id outside the vocabulary, an empty or too long sequence, or a memory of
+                another model or batch.
+        """
+        x = self._embed(ids)
+        if memory:
+            self._check_memory(memory, ids.shape[0])
+        positions = None if self.slice_positions is None else self.slice_positions()
+        kept = []
+        for i, block in enumerate(self.blocks):
+            assert isinstance(block, DecoderBlock)
+            past = memory[i] if memory else x[:, :0]
+            if self.memory_length:
+                kept.append(self._keep(torch.cat((past, x), dim=1)))
+            x, _ = block(x, block.read(past), positions)
+        return self._logits(x), kept
+
+    def advance(
+        self, ids: Tensor, states: Sequence[State] | None = None
+    ) -> tuple[Tensor, list[State]]:
+        """Ids [B,T] after those of `states` -> float32 logits [B,T,V], and the states after them.
+
+        In pieces of any length it gives what one call gives, and nothing of the past is dropped or
+        computed again: the form for generation.
+
+        Raises:
+            ValueError: as `forward`, or states of another model or batch.
+        """
+        x = self._embed(ids)
+        if states is not None and len(states) != len(self.blocks):
+            raise ValueError(f"There must be {len(self.blocks)} states, got {len(states)}.")
+        positions = None if self.slice_positions is None else self.slice_positions()
+        after = []
+        for i, block in enumerate(self.blocks):
+            x, state = block(x, None if states is None else states[i], positions)
+            after.append(state)
+        return self._logits(x), after
+
+    @torch.no_grad()
+    def generate(
+        self,
+        prompt: Tensor,
+        count: int,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Ids [B,T] -> [B,T+count], drawn token by token; temperature 0 takes the likeliest.
+
+        Raises:
+            ValueError: as `advance`, or count or temperature is negative.
+        """
+        if count < 0 or temperature < 0:
+            raise ValueError(
+                "count and temperature must not be negative, "
+                f"got count={count}, temperature={temperature}."
+            )
+        ids, states = [prompt], None
+        for _ in range(count):
+            logits, states = self.advance(ids[-1], states)
+            last = logits[:, -1]
+            if temperature == 0:
+                ids.append(last.argmax(-1, keepdim=True))
+            else:
+                p = (last / temperature).softmax(-1)
+                ids.append(torch.multinomial(p, 1, generator=generator))
+        return torch.cat(ids, dim=1)
+
+    def zero_memory(self, batch: int) -> Memory:
+        """The released code's cold start: a full memory of zeros, which receive attention."""
+        zeros = self.bias.new_zeros(batch, self.memory_length, self.dim)
+        return [zeros for _ in self.blocks]
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        check_ids(ids, self.vocab_size, self.max_length)
+        return self.dropout(self.embed(ids) * self.dim**0.5)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        x = self.dropout(self.norm(x))
+        return nn.functional.linear(x, self.embed.weight, self.bias).float()
+
+    def _keep(self, x: Tensor) -> Tensor:
+        dropped = max(0, x.shape[1] - self.memory_length) // self.segment * self.segment
+        return x[:, dropped:].detach()
+
+    def _check_memory(self, memory: Memory, batch: int) -> None:
+        longest = self.memory_length + self.segment - 1
+        shapes = {tuple(past.shape) for past in memory}
+        shape = next(iter(shapes))
+        fits = len(memory) == len(self.blocks) and len(shapes) == 1 and len(shape) == 3
+        if not fits or (shape[0], shape[2]) != (batch, self.dim) or shape[1] > longest:
+            raise ValueError(
+                f"A memory must have {len(self.blocks)} tensors of shape "
+                f"({batch}, at most {longest}, {self.dim}), got {len(memory)} of {sorted(shapes)}."
+            )
+
+
+class DecoderBlock(nn.Module):
+    """Pre-norm attention and MLP, each added to its input or to its normalised input."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        hidden: int,
+        attention: CausalAttention,
+        normalised: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.normalised = normalised
+        self.norm1 = nn.LayerNorm(dim)
+        self.attn = make_causal_attention(dim, num_heads, attention)
+        self.dropout = nn.Dropout(dropout)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = Mlp(dim, hidden, drop=dropout)
+
+    def read(self, past: Tensor) -> State | None:
+        """The state that inputs of this block [B,L,C] leave; None of none."""
+        if past.shape[1] == 0:
+            return None
+        assert isinstance(self.attn, CausalLongShortAttention)
+        return self.attn.read(self.norm1(past))
+
+    def forward(
+        self, x: Tensor, state: State | None, positions: SlicePositions | None
+    ) -> tuple[Tensor, State]:
+        """Tokens [B,T,C] after those of `state` -> [B,T,C], and the state after them."""
+        a = self.norm1(x)
+        if isinstance(self.attn, CausalCompositeSliceAttention1d):
+            dx, state = self.attn(a, positions, state)
+        else:
+            dx, state = self.attn(a, state)
+        x = (a if self.normalised else x) + self.dropout(dx)
+        b = self.norm2(x)
+        return (b if self.normalised else x) + self.mlp(b), state
+
+
+def make_causal_attention(dim: int, num_heads: int, attention: CausalAttention) -> nn.Module:
+    """The layer of a spec."""
+    if isinstance(attention, CausalCompositeSlice):
+        return CausalCompositeSliceAttention1d(dim, num_heads, **asdict(attention))
+    return CausalLongShortAttention(dim, num_heads, **asdict(attention))
+
+
+def _draw(module: nn.Module) -> None:
+    """Weights from a normal distribution of std 0.02, biases 0, as the released code."""
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
