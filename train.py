@@ -58,7 +58,7 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
         engine.prepared(model, config, ranks.device),
         teacher,
         data.train_batches(train_images, config, data_config, ranks),
-        data.eval_loader(held_out_images, config, data_config, ranks),
+        held_out_images and data.eval_loader(held_out_images, config, data_config, ranks),
         config,
         ranks,
         image_size=data_config["input_size"][1:],
@@ -81,8 +81,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         with engine.supervised(config, ranks):
             best = build(config, ranks).fit(stop)
         if ranks.primary:
-            result = f"best val_top1={best.top1:.3f} epoch={best.epoch}"
-            sys.stdout.write(f"{result} checkpoint={best.checkpoint}\n")
+            found = "not evaluated" if best.top1 is None else f"best val_top1={best.top1:.3f}"
+            sys.stdout.write(f"{found} epoch={best.epoch} checkpoint={best.checkpoint}\n")
 
 
 if __name__ == "__main__":

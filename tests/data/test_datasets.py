@@ -40,9 +40,9 @@ def test_a_folder_is_read_with_its_classes(folder: Path) -> None:
 
 
 # timm's reader leaves the tar open to the garbage collector.
-@pytest.mark.filterwarnings("ignore:.*images.tar:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:.*train.tar:pytest.PytestUnraisableExceptionWarning")
 def test_a_tar_is_read_as_the_folder(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "images.tar"
+    path = tmp_path / "train.tar"
     with tarfile.open(path, "w") as archive:
         archive.add(folder / "train", arcname=".")
     config = replace(CONFIG, data_dir=str(path), dataset="")

@@ -114,7 +114,7 @@ def inherit(config: ValidateConfig, given: set[str], run: dict[str, Any]) -> Val
     """
     run = {
         **run,
-        "split": run.get("val_split"),
+        "split": run.get("val_split") or None,  # '' is a run without evaluation
         "batch_size": run.get("validation_batch_size") or run.get("batch_size"),
     }
     given = given | (set(_SIZES) if given & set(_SIZES) else set())

@@ -57,7 +57,9 @@ class DataConfig:
     img_size: int | None = _f(None, "side of the square input; default: the model's", _POSITIVE)
     in_chans: int | None = _f(None, "input channels; default: the model's", _POSITIVE)
     input_size: list[int] | None = _f(None, "channels, height, width", Rule(above=0, lengths=(3,)))
-    crop_pct: float | None = _f(None, "share of the centre crop in evaluation", _POSITIVE)
+    crop_pct: float | None = _f(
+        None, "share of the centre crop in evaluation", Rule(above=0, most=1)
+    )
     crop_mode: str | None = _f(None, "crop in evaluation", Rule(choices=_CROPS))
     mean: list[float] | None = _f(None, "mean of the normalisation", Rule(lengths=(1, 3)))
     std: list[float] | None = _f(None, "std of the normalisation", Rule(above=0, lengths=(1, 3)))
@@ -96,7 +98,7 @@ class DataConfig:
 class ValidateConfig(DataConfig):
     """What validate.py can be told. What is not set is taken from the checkpoint's own run."""
 
-    split: str = _f("validation", "split of the data set")
+    split: str = _f("validation", "split of the data set; '' is the whole folder or tar")
     num_samples: int | None = _f(None, "images in it, if the reader cannot tell", _POSITIVE)
     checkpoint: str = _f("", "file with the weights")
     use_ema: bool | None = _f(None, "the averaged weights; default: those the run scored best with")
@@ -112,8 +114,8 @@ class TrainConfig(DataConfig):
     """What train.py can be told."""
 
     # data
-    train_split: str = _f("train", "split to train on")
-    val_split: str = _f("validation", "split to evaluate on")
+    train_split: str = _f("train", "split to train on; '' is the whole folder or tar")
+    val_split: str = _f("validation", "split to evaluate on; '' evaluates nothing")
     train_num_samples: int | None = _f(None, "images in it, if the reader cannot tell", _POSITIVE)
     val_num_samples: int | None = _f(None, "images in it, if the reader cannot tell", _POSITIVE)
     # model
@@ -264,6 +266,7 @@ class TrainConfig(DataConfig):
                 f"--batch-size must be even with mixup or cutmix, got {self.batch_size}.",
             ),
             *self._broken_splits(),
+            *self._broken_images(),
             (
                 self.scale[0] > self.scale[1] or self.ratio[0] > self.ratio[1],
                 f"--scale and --ratio must be lower, upper; got {self.scale}, {self.ratio}.",
@@ -279,6 +282,24 @@ class TrainConfig(DataConfig):
         ):
             if broken:
                 raise ConfigError(message)
+
+    def _broken_images(self) -> list[tuple[bool, str]]:
+        crops = self.train_crop_mode in (None, "rrc") and not self.no_aug
+        mixed = self.cutmix_minmax or [0.0, 1.0]
+        return [
+            (
+                crops and self.scale[1] > 1,
+                f"--scale is a share of the image's area, at most 1; got {self.scale}.",
+            ),
+            (
+                mixed[0] > mixed[1],
+                f"--cutmix-minmax must be lower, upper; got {self.cutmix_minmax}.",
+            ),
+            (
+                self.sched == "plateau" and not self.val_split,
+                "--sched plateau needs an evaluation, got --val-split ''.",
+            ),
+        ]
 
     def _broken_splits(self) -> list[tuple[bool, str]]:
         splits, several = self.aug_splits, self.aug_splits > 1

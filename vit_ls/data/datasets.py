@@ -1,6 +1,7 @@
 """Opens a run's data sets and checks them before a model is built."""
 
 import logging
+import stat
 from collections.abc import Sized
 from contextlib import closing
 from dataclasses import dataclass
@@ -9,13 +10,26 @@ from typing import Any
 
 from PIL import Image
 from timm.data import ImageDataset, IterableImageDataset, create_dataset
+from timm.data.readers.reader_image_folder import ReaderImageFolder
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
+from vit_ls.data.class_map import relabel
 from vit_ls.data.digits import Digits
 from vit_ls.data.inputs import image_mode
+from vit_ls.data.splits import (
+    STREAMED,
+    TRAIN,
+    check_place,
+    check_split,
+    checked_kind,
+    in_folders,
+    links_in,
+    of_two,
+    shared,
+    split_root,
+)
 
 _logger = logging.getLogger(__name__)
-_TRAIN_SPLITS = ("train", "training")
 
 
 class UnreadableImageError(RuntimeError):
@@ -34,17 +48,28 @@ class ReadableImages(ImageDataset):
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """The image, transformed, and its label."""
         try:
+            self._check_file(index)
             file, target = self.reader[index][:2]
             with closing(file), Image.open(file) as image:
                 decoded = image.convert(self.input_img_mode)
-        # Pillow raises SyntaxError for a broken PNG, ValueError for a header that makes no sense.
-        except (OSError, SyntaxError, ValueError) as error:
-            message = f"{self.filename(index, absolute=True)}: {error}"
+        # What Pillow raises for a damaged or hostile file has no common type: OSError, SyntaxError,
+        # ValueError, struct.error, DecompressionBombError and more.
+        except Exception as error:
+            name = self.filename(index, absolute=True)
+            kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
+            message = " ".join(f"{name}: {kind}{error}".split())
             if not self.held_out:
                 raise UnreadableImageError(message) from error
             _logger.warning("unreadable image, counted as wrong: %s", message)
             decoded, target = Image.new(self.input_img_mode, (1, 1)), -1
         return (self.transform(decoded) if self.transform else decoded), target
+
+    def _check_file(self, index: int) -> None:
+        """Opening a pipe waits for its writer, and a device may never end."""
+        if isinstance(self.reader, ReaderImageFolder):
+            path = self.reader.samples[index][0]
+            if not stat.S_ISREG(Path(path).stat().st_mode):
+                raise OSError("not a regular file")
 
 
 @dataclass(frozen=True)
@@ -54,10 +79,12 @@ class Images:
     Attributes:
         dataset: A data set with a `transform` attribute.
         class_to_idx: Index of each class, where the data set knows.
+        links: Its files that are symbolic links.
     """
 
     dataset: Any
     class_to_idx: dict[str, int] | None
+    links: frozenset[str] = frozenset()
 
     @property
     def streamed(self) -> bool:
@@ -89,21 +116,31 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **rea
         ConfigError: There is no such data.
     """
     mode = image_mode(config)
-    if config.dataset.lower() == "digits":
-        digits = Digits(held_out=split not in _TRAIN_SPLITS, mode=mode)
+    kind = checked_kind(config.dataset)
+    check_split(config.dataset, split)
+    _check_settings(config, kind, **reader)
+    if kind == "digits":
+        digits = Digits(held_out=split not in TRAIN, mode=mode)
         return Images(digits, digits.class_to_idx)
-    _check_location(config)
+    root, links = config.data_dir, frozenset[str]()
+    if in_folders(config.dataset):
+        root = split_root(config.data_dir, split)
+        links = links_in(root)
+    # The map is read by timm, but for folders and tars, to say what it leaves out.
+    relabels = bool(config.class_map) and kind == ""
     options: dict[str, Any] = {
-        "class_map": config.class_map,
+        "class_map": "" if relabels else config.class_map,
         "input_key": config.input_key,
         "target_key": config.target_key,
         **reader,
     }
+    place = config.dataset or root
     try:
         dataset = create_dataset(
             config.dataset,
-            root=config.data_dir or None,
+            root=root or None,
             split=split,
+            search_split=False,
             is_training=training,
             download=config.dataset_download,
             batch_size=config.batch_size,
@@ -111,27 +148,33 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **rea
             trust_remote_code=config.dataset_trust_remote_code,
             **{name: value for name, value in options.items() if value not in (None, "")},
         )
+        if relabels:
+            relabel(dataset.reader, config.class_map)
     # Readers report missing splits, keys and packages in every way there is; all is about the data.
     except Exception as error:
-        place = config.dataset or config.data_dir
-        raise ConfigError(f"split {split!r} of {place} cannot be opened: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"split {split!r} of {place} cannot be opened: {reason}") from error
     if isinstance(dataset, ImageDataset):
         dataset = ReadableImages(None, reader=dataset.reader, input_img_mode=mode)
         dataset.held_out = not training
     if isinstance(dataset, Sized) and len(dataset) == 0:
-        raise ConfigError(f"split {split!r} of {config.dataset or config.data_dir} has no images.")
-    return Images(dataset, _class_to_idx(dataset))
+        raise ConfigError(f"split {split!r} of {place} has no images.")
+    return Images(dataset, _class_to_idx(dataset), links)
 
 
-def open_splits(config: TrainConfig) -> tuple[Images, Images, int | None]:
-    """Open the training and the held-out split, and check that their labels fit.
+def open_splits(config: TrainConfig) -> tuple[Images, Images | None, int | None]:
+    """Open the training and the held-out split, and check that they fit and share no image.
 
     Returns:
-        Both splits, and the number of classes where the configuration or the data says it.
+        Both splits, the held-out one None for `--val-split ''`, and the number of classes where the
+        configuration or the data says it.
 
     Raises:
-        ConfigError: There is no such data, or the class counts or label maps do not fit.
+        ConfigError: There is no such data, the class counts or label maps do not fit, or an image
+            is in both splits.
     """
+    for split in filter(None, (config.train_split, config.val_split)):
+        check_split(config.dataset, split)
     train = open_images(
         config,
         config.train_split,
@@ -140,14 +183,29 @@ def open_splits(config: TrainConfig) -> tuple[Images, Images, int | None]:
         seed=config.seed,
         repeats=config.epoch_repeats,
     )
-    held_out = open_images(config, config.val_split, num_samples=config.val_num_samples)
+    held_out = None
+    if config.val_split:
+        held_out = open_images(config, config.val_split, num_samples=config.val_num_samples)
+        _check_pair(config, train, held_out)
+    return train, held_out, checked_num_classes(train, config.num_classes)
+
+
+def _check_pair(config: TrainConfig, train: Images, held_out: Images) -> None:
+    splits = f"{config.train_split!r} and {config.val_split!r}"
     if train.class_to_idx and held_out.class_to_idx and train.class_to_idx != held_out.class_to_idx:
         odd = sorted(train.class_to_idx.items() ^ held_out.class_to_idx.items())
         raise ConfigError(
             f"the splits must have the same classes, got {len(train.class_to_idx)} and "
             f"{len(held_out.class_to_idx)}; the first that differs is {odd[0][0]!r}."
         )
-    return train, held_out, checked_num_classes(train, config.num_classes)
+    kind, links = checked_kind(config.dataset), train.links | held_out.links
+    same = config.train_split if config.train_split == config.val_split else None
+    if same is None and of_two(config.dataset):
+        sides = {split in TRAIN for split in (config.train_split, config.val_split)}
+        same = config.val_split if len(sides) == 1 else None
+    same = same or shared(kind, train.dataset, held_out.dataset, links)
+    if same is not None:
+        raise ConfigError(f"the splits must not share images: {splits} both have {same}.")
 
 
 def checked_num_classes(images: Images, num_classes: int | None) -> int | None:
@@ -164,12 +222,19 @@ def checked_num_classes(images: Images, num_classes: int | None) -> int | None:
     return found if num_classes is None else num_classes
 
 
-def _check_location(config: DataConfig) -> None:
+def _check_settings(config: DataConfig, kind: str, **reader: Any) -> None:
+    """Refuse what this kind of data would ignore, and a place that is not there."""
     if config.class_map and not Path(config.class_map).is_file():
         raise ConfigError(f"--class-map {config.class_map}: no such file.")
-    remote = "/" in config.dataset and config.dataset.partition("/")[0].lower() != "torch"
-    if not remote and not Path(config.data_dir).exists():
-        raise ConfigError(f"--data-dir {config.data_dir or '(none)'}: no such folder or file.")
+    if config.class_map and kind in ("digits", "torch"):
+        raise ConfigError(f"--class-map has no effect on {config.dataset}.")
+    if kind not in STREAMED:
+        count, repeats = reader.get("num_samples"), reader.get("repeats")
+        if count is not None:
+            raise ConfigError(f"the number of images is that of the data here, got {count}.")
+        if repeats:
+            raise ConfigError(f"--epoch-repeats is for streamed data sets, got {repeats}.")
+    check_place(kind, config.data_dir)
 
 
 def _class_to_idx(dataset: Any) -> dict[str, int] | None:

@@ -103,8 +103,9 @@ def train_batches(
     """
     collate = fast_collate if not config.mixes else FastCollateMixup(**_mixing(config))
     if images.streamed:
-        if config.aug_splits:
-            raise ConfigError("--aug-splits needs a data set that is not streamed.")
+        for name, value in (("splits", config.aug_splits), ("repeats", config.aug_repeats)):
+            if value:
+                raise ConfigError(f"--aug-{name} needs a data set that is not streamed.")
         streamed = _streamed(images, config, data_config, collate, place)
         return TrainBatches(images, streamed, None, None, config.max_unreadable)
     dataset = images.dataset
@@ -124,6 +125,12 @@ def train_batches(
             "the training split must fill an update: --batch-size x --grad-accum-steps x processes "
             f"= {config.batch_size * config.grad_accum_steps * place.world_size}, "
             f"got {len(dataset)} images."
+        )
+    batch = config.batch_size * place.world_size
+    if config.aug_repeats > batch:
+        raise ConfigError(
+            "--aug-repeats must be at most the images of a batch, --batch-size x processes = "
+            f"{batch}, got {config.aug_repeats}."
         )
     batches = SeededImages(
         dataset,

@@ -62,7 +62,8 @@ class EpochSampler(Sampler[list[Key]]):
     def __iter__(self) -> Iterator[list[Key]]:
         with seeded(self.seed, self.epoch, 0, _ORDER):
             order = torch.randperm(self.num_images)
-        order = order.repeat_interleave(self.repeats)[: self.num_images]
+        shown = order[: -(-self.num_images // self.repeats)]
+        order = shown.repeat_interleave(self.repeats)[: self.num_images]
         step = self.batch_size * self.world_size
         for batch in range(self.start, len(self)):
             positions = range(batch * step + self.rank, (batch + 1) * step, self.world_size)

@@ -13,6 +13,7 @@ from timm.utils import random_seed
 from torch import Tensor, nn
 
 from vit_ls.config import TrainConfig
+from vit_ls.engine.checkpoint import LAST
 from vit_ls.engine.distribute import distribute, eval_model, share_norms
 from vit_ls.engine.errors import RunFailedError, StoppedError
 from vit_ls.engine.evaluate import evaluate
@@ -46,9 +47,9 @@ class TrainStream(Protocol):
 
 
 class Best(NamedTuple):
-    """The best evaluation of a run."""
+    """The best evaluation of a run, or its end where nothing was evaluated: top1 is None."""
 
-    top1: float
+    top1: float | None
     epoch: int
     checkpoint: Path
 
@@ -60,7 +61,7 @@ class Trainer:
         model: The model, on its device.
         teacher: For distillation, or None.
         train: Training batches.
-        held_out: Loader of the evaluation's batches.
+        held_out: Loader of the evaluation's batches; None evaluates nothing.
         config: Everything else.
         ranks: The processes.
         image_size: Height and width of the training images, in pixels.
@@ -276,8 +277,8 @@ class Trainer:
         loss_sum, images = self.ranks.total(sums).tolist()
         row: dict[str, Any] = {"epoch": epoch, "train_loss": loss_sum / max(images, 1)}
         row |= mean_norm(self.at)
-        milestone = epoch + 1 in (config.save_epochs or [])
-        if (epoch + 1) % config.val_interval == 0 or milestone or epoch + 1 == self.last_epoch:
+        due = (epoch + 1) % config.val_interval == 0 or epoch + 1 == self.last_epoch
+        if self.held_out is not None and (due or epoch + 1 in (config.save_epochs or [])):
             self._evaluate(row)
         metric = self._metric(row)
         row |= {"lr": self._lr(), "skipped": self.at.skipped}
@@ -321,6 +322,8 @@ class Trainer:
             row["eval_unreadable"] = result.unreadable
 
     def _best(self) -> Best:
+        if self.held_out is None:
+            return Best(None, self.at.epoch - 1, self.keeper.path / LAST)
         epoch, path = self.keeper.best
         row = next((row for row in self.at.rows if row["epoch"] == epoch), None)
         if epoch is None or row is None:
