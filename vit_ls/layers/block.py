@@ -1,11 +1,20 @@
 """The transformer block of every family: attention, then an MLP, both pre-norm and residual."""
 
+from typing import Literal
+
 import torch
 from timm.layers import Mlp
+from timm.layers.activations import QuickGELU
 from timm.layers.drop import drop_path
 from torch import Tensor, nn
 
 from vit_ls.layers.geometry import Geometry
+
+
+Activation = Literal["gelu", "quick_gelu"]
+"""Of the MLP; quick_gelu is x * sigmoid(1.702 x)."""
+
+_ACTIVATIONS: dict[Activation, type[nn.Module]] = {"gelu": nn.GELU, "quick_gelu": QuickGELU}
 
 
 class Block(nn.Module):
@@ -15,10 +24,14 @@ class Block(nn.Module):
         dim: C.
         attention: Maps (grid, global tokens or None, geometry) to (grid, global tokens or None).
         mlp_ratio: Hidden width of the MLP, in multiples of dim.
+        activation: Of the MLP.
         norm_eps: Of the layer norms.
         drop_path_rate: Probability that an image skips a residual branch in training.
         device: Of the parameters.
         dtype: Of the parameters.
+
+    Raises:
+        ValueError: an unknown activation.
     """
 
     def __init__(
@@ -27,17 +40,22 @@ class Block(nn.Module):
         attention: nn.Module,
         *,
         mlp_ratio: float = 4.0,
+        activation: Activation = "gelu",
         norm_eps: float = 1e-6,
         drop_path_rate: float = 0.0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if activation not in _ACTIVATIONS:
+            names = " or ".join(map(repr, _ACTIVATIONS))
+            raise ValueError(f"activation must be {names}, got {activation!r}.")
         self.norm1 = nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
         self.attn = attention
         self.drop_path1 = ResidualDropPath(drop_path_rate)
         self.norm2 = nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
-        self.mlp = Mlp(dim, int(mlp_ratio * dim), device=device, dtype=dtype)
+        act = _ACTIVATIONS[activation]
+        self.mlp = Mlp(dim, int(mlp_ratio * dim), act_layer=act, device=device, dtype=dtype)
         self.drop_path2 = ResidualDropPath(drop_path_rate)
 
     def forward(

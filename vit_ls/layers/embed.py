@@ -11,7 +11,7 @@ from vit_ls.ops import resize_positions
 class ConvEmbed(nn.Module):
     """Strided convolution and layer norm.
 
-    A size that the stride does not divide is padded with zeros, not cropped.
+    A size that the stride does not divide is padded with zeros, unless told to cut it.
 
     Args:
         in_chans: Channels of the input.
@@ -19,6 +19,8 @@ class ConvEmbed(nn.Module):
         kernel: Side of the convolution's kernel, in input pixels or tokens.
         stride: Of the convolution.
         padding: Of the convolution, on each side.
+        cut: Leave out what the kernel does not reach instead of padding a size that the stride does
+            not divide; an image must then be no smaller than the kernel less its padding.
         norm_eps: Of the layer norm; None for no norm.
         pos_grid: Grid (H, W) in tokens that a learned position embedding is made for, which is
             added to the tokens, resized bicubically on another grid; None for none.
@@ -34,13 +36,14 @@ class ConvEmbed(nn.Module):
         kernel: int,
         stride: int,
         padding: int = 0,
+        cut: bool = False,
         norm_eps: float | None = 1e-6,
         pos_grid: tuple[int, int] | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.stride = (stride, stride)
+        self.divisor = (1, 1) if cut else (stride, stride)
         self.proj = nn.Conv2d(in_chans, dim, kernel, stride, padding, device=device, dtype=dtype)
         self.norm = (
             nn.Identity()
@@ -59,8 +62,8 @@ class ConvEmbed(nn.Module):
             trunc_normal_(self.pos_embed, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C]."""
-        x = self.proj(pad_to_multiple(x, self.stride).permute(0, 3, 1, 2))
+        """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C], or fewer tokens with `cut`."""
+        x = self.proj(pad_to_multiple(x, self.divisor).permute(0, 3, 1, 2))
         x = self.norm(x.permute(0, 2, 3, 1))
         if self.pos_embed is not None:
             x = x + resize_positions(self.pos_embed, x.shape[1], x.shape[2])

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.long_short import check_heads
 from vit_ls.layers.position_bias import GridPositionBias
-from vit_ls.layers.projections import ConvQKV, LinearQKV
+from vit_ls.layers.projections import Convolutions, ConvQKV, LinearQKV
 from vit_ls.ops import attend, merge_heads, split_heads
 
 
@@ -19,12 +19,13 @@ class FullAttention(nn.Module):
         table_grid: Grid (H, W) in tokens that the relative position table is made for; None for no
             position bias. At another size the table is resized bilinearly.
         num_global: G, used by the position bias alone.
-        conv_projection: Convolutions for q, k, v (CvT) instead of a linear layer.
+        conv_projection: Convolutions for q, k, v (CvT) instead of a linear layer, or None. With a
+            stride there are fewer keys than queries.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: dim is not divisible by num_heads.
+        ValueError: dim is not divisible by num_heads; a position table with strided keys.
     """
 
     def __init__(
@@ -34,14 +35,23 @@ class FullAttention(nn.Module):
         *,
         table_grid: tuple[int, int] | None = None,
         num_global: int = 0,
-        conv_projection: bool = False,
+        conv_projection: Convolutions | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads(dim, num_heads)
+        if table_grid is not None and conv_projection is not None and conv_projection.kv_stride > 1:
+            raise ValueError(
+                "A position table needs a key at each token, "
+                f"got kv_stride={conv_projection.kv_stride}."
+            )
         self.num_heads = num_heads
-        self.qkv = ConvQKV(dim, device, dtype) if conv_projection else LinearQKV(dim, device, dtype)
+        self.qkv = (
+            LinearQKV(dim, device, dtype)
+            if conv_projection is None
+            else ConvQKV(dim, conv_projection, device, dtype)
+        )
         self.position_bias = (
             None
             if table_grid is None

@@ -6,7 +6,12 @@ from torch import Tensor, nn
 
 from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.position_bias import WindowPositionBias
-from vit_ls.layers.projections import ConvDynamicProjection, ConvQKV, LinearQKV
+from vit_ls.layers.projections import (
+    ConvDynamicProjection,
+    Convolutions,
+    ConvQKV,
+    LinearQKV,
+)
 from vit_ls.ops import (
     Positions,
     Windows,
@@ -32,12 +37,12 @@ class LongShortAttention(nn.Module):
         dual_ln: Layer norms on the keys and values (LN_L) and on the projected ones (LN_G).
         position_table: A learned relative position bias on the window's keys.
         conv_projection: Convolutions for q, k, v and the dynamic projection (CvT-LS) instead of
-            linear layers.
+            linear layers, or None.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: dim is not divisible by num_heads; window or rank is negative.
+        ValueError: dim is not divisible by num_heads; window or rank is negative; strided keys.
     """
 
     def __init__(
@@ -49,7 +54,7 @@ class LongShortAttention(nn.Module):
         rank: int,
         dual_ln: bool = True,
         position_table: bool = False,
-        conv_projection: bool = False,
+        conv_projection: Convolutions | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -59,15 +64,23 @@ class LongShortAttention(nn.Module):
             raise ValueError(
                 f"window and rank must not be negative, got window={window}, rank={rank}."
             )
+        if conv_projection is not None and conv_projection.kv_stride > 1:
+            raise ValueError(
+                f"A window needs a key at each token, got kv_stride={conv_projection.kv_stride}."
+            )
         self.num_heads = num_heads
         self.window = (window, window)
         self.halo = (window_halo(window), window_halo(window))
         self.impl = "auto"
-        self.qkv = ConvQKV(dim, device, dtype) if conv_projection else LinearQKV(dim, device, dtype)
+        self.qkv = (
+            LinearQKV(dim, device, dtype)
+            if conv_projection is None
+            else ConvQKV(dim, conv_projection, device, dtype)
+        )
         self.norm_kv = KeyValueNorm(dim, device=device, dtype=dtype) if dual_ln else None
         self.dynamic_projection: nn.Module | None = None
         if rank > 0:
-            projection = ConvDynamicProjection if conv_projection else nn.Linear
+            projection = nn.Linear if conv_projection is None else ConvDynamicProjection
             self.dynamic_projection = projection(dim, num_heads * rank, device=device, dtype=dtype)
         self.norm_projected: KeyValueNorm | None = None
         if dual_ln and rank > 0:

@@ -4,6 +4,8 @@ A q/k/v module has `forward` for the grid [B,H,W,C] and `tokens` for the global 
 and values are one tensor, since they go the same way from here on.
 """
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from timm.layers import StdConv2d
@@ -11,6 +13,15 @@ from torch import Tensor, nn
 
 QKV = tuple[Tensor, Tensor]
 """Queries [...,C], and keys and values [2,...,C]."""
+
+
+class Convolutions(NamedTuple):
+    """How convolutions make queries, keys and values."""
+
+    kv_stride: int = 1
+    """Of the depthwise convolutions of keys and values: a grid (H, W) gives as many keys as its
+    sides divided by this and rounded up."""
+    depthwise_bias: bool = True
 
 
 class LinearQKV(nn.Linear):
@@ -33,18 +44,33 @@ class LinearQKV(nn.Linear):
 
 
 class ConvProjection(nn.Module):
-    """Depthwise 3x3 convolution, batch norm, 1x1 convolution (CvT, arXiv:2103.15808, Eq. 2)."""
+    """Depthwise 3x3 convolution, batch norm, 1x1 convolution (CvT, arXiv:2103.15808, Eq. 2).
+
+    Args:
+        dim: C.
+        stride: s, of the depthwise convolution.
+        bias: Of the depthwise convolution.
+        device: Of the parameters.
+        dtype: Of the parameters.
+    """
 
     def __init__(
-        self, dim: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+        self,
+        dim: int,
+        stride: int,
+        bias: bool,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.depthwise = nn.Conv2d(dim, dim, 3, padding=1, groups=dim, device=device, dtype=dtype)
+        self.depthwise = nn.Conv2d(
+            *(dim, dim, 3, stride), padding=1, groups=dim, bias=bias, device=device, dtype=dtype
+        )
         self.norm = nn.BatchNorm2d(dim, device=device, dtype=dtype)
         self.pointwise = nn.Linear(dim, dim, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B,H,W,C] -> [B,H,W,C]."""
+        """[B,H,W,C] -> [B,ceil(H/s),ceil(W/s),C]."""
         x = self.norm(self.depthwise(x.permute(0, 3, 1, 2)))
         return self.pointwise(x.permute(0, 2, 3, 1))
 
@@ -53,15 +79,20 @@ class ConvQKV(nn.Module):
     """A `ConvProjection` for each of q, k, v; global tokens take the 1x1 part alone, as in CvT."""
 
     def __init__(
-        self, dim: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+        self,
+        dim: int,
+        how: Convolutions,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.q = ConvProjection(dim, device, dtype)
-        self.k = ConvProjection(dim, device, dtype)
-        self.v = ConvProjection(dim, device, dtype)
+        stride, bias = how
+        self.q = ConvProjection(dim, 1, bias, device, dtype)
+        self.k = ConvProjection(dim, stride, bias, device, dtype)
+        self.v = ConvProjection(dim, stride, bias, device, dtype)
 
     def forward(self, x: Tensor) -> QKV:
-        """[B,H,W,C] -> [B,H,W,C] and [2,B,H,W,C]."""
+        """[B,H,W,C] -> q of the same shape, keys and values [2,B,ceil(H/s),ceil(W/s),C]."""
         return self.q(x), torch.stack((self.k(x), self.v(x)))
 
     def tokens(self, g: Tensor) -> QKV:

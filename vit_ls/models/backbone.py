@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vit_ls.layers import Geometry, Stage
 from vit_ls.models.build import build_stage, grid_after
-from vit_ls.models.convert import checkpoint_filter_fn
+from vit_ls.models.convert import fit
 from vit_ls.models.specs import BackboneSpec
 
 _NO_WEIGHT_DECAY = (
@@ -72,6 +72,7 @@ class StagedTransformer(nn.Module):
         self.in_chans = in_chans
         self.num_classes = num_classes
         self.output_fmt = "NCHW"
+        self.released = spec.released
         grid = to_2tuple(spec.img_size if img_size is None else img_size)
         depths = [stage.depth for stage in spec.stages]
         rates: Any = calculate_drop_path_rates(drop_path_rate, depths, stagewise=True)
@@ -172,12 +173,21 @@ class StagedTransformer(nn.Module):
             stage.grad_checkpointing = enable
 
     def fit_state_dict(self, state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
-        """A state dict of any kind that `convert.checkpoint_filter_fn` accepts, made to fit.
+        """Weights of this model, in any form that `convert.checkpoint_filter_fn` accepts, made to fit.
+
+        Unlike there, no part of the model may start anew: this is for evaluation.
 
         Raises:
-            ValueError: It is of another architecture; nothing was changed.
+            ValueError: They are of another architecture; nothing was changed.
         """
-        return checkpoint_filter_fn(state_dict, self)
+        found = fit(state_dict, self)
+        found.check()
+        if not found.whole:
+            raise ValueError(
+                "The checkpoint must hold the whole model, which only a warm start for training "
+                f"does without. {found.summary()}"
+            )
+        return found.state_dict
 
     def get_classifier(self) -> nn.Module:
         """The classifier: a linear layer, or the identity where there is none."""

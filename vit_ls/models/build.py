@@ -8,6 +8,7 @@ from vit_ls.layers import (
     Block,
     CompositeSliceAttention,
     ConvEmbed,
+    Convolutions,
     FullAttention,
     GridGeometry,
     LongShortAttention,
@@ -46,6 +47,7 @@ def build_stage(
             kernel=spec.embed.kernel,
             stride=spec.embed.stride,
             padding=spec.embed.padding,
+            cut=spec.embed.cut,
             norm_eps=backbone.norm_eps if spec.embed.norm else None,
             pos_grid=grid if spec.embed.position else None,
             device=device,
@@ -56,6 +58,7 @@ def build_stage(
             spec.dim,
             _attention(spec, backbone.conv_projection, grid, device, dtype),
             mlp_ratio=backbone.mlp_ratio,
+            activation=backbone.activation,
             norm_eps=backbone.norm_eps,
             drop_path_rate=rate,
             device=device,
@@ -75,8 +78,13 @@ def build_stage(
 
 
 def grid_after(grid: tuple[int, int], spec: StageSpec) -> tuple[int, int]:
-    """(H, W) of a stage whose input is `grid`: divided by its stride and rounded up."""
-    stride = 1 if spec.embed is None else spec.embed.stride
+    """(H, W) of a stage whose input is `grid`: divided by its stride and rounded up, or cut."""
+    if spec.embed is None:
+        return grid
+    stride = spec.embed.stride
+    if spec.embed.cut:
+        beyond = 2 * spec.embed.padding - spec.embed.kernel
+        return (grid[0] + beyond) // stride + 1, (grid[1] + beyond) // stride + 1
     return num_windows(grid[0], stride), num_windows(grid[1], stride)
 
 
@@ -106,7 +114,7 @@ def _geometry(
 
 def _attention(
     spec: StageSpec,
-    conv_projection: bool,
+    conv_projection: Convolutions | None,
     grid: tuple[int, int],
     device: torch.device | None,
     dtype: torch.dtype | None,

@@ -1,48 +1,115 @@
-"""Checkpoints of others, and of other sizes, to the keys and shapes of a model here."""
+"""Weights of others, and of other sizes, to the keys and shapes of a model here."""
 
 import logging
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
+import torch
 from torch import Tensor, nn
 
+from vit_ls.models.names import Kind, Named, under_our_names
 from vit_ls.ops import resize_positions
 
 _logger = logging.getLogger(__name__)
 
 _SHOWN = 5
 
-_RELEASED_NAMES = (
-    (r"^head\.", "head.fc."),
-    (r"\.embed\.cls_token$", ".global_tokens"),
-    (r"\.norm_embed\.", ".norm."),
-    (r"\.local_relative_position_bias_table$", ".position_bias.table"),
-    (r"\.g2l_relative_position_bias$", ".position_bias.global_local"),
-    (r"\.g2g_relative_position_bias$", ".position_bias.global_global"),
-    (r"\.to_dynamic_projection\.", ".dynamic_projection."),
-    (r"\.dual_ln_full\.", ".norm_kv."),
-    (r"\.dual_ln_dp\.", ".norm_projected."),
-)
-
-_PLAIN_NAMES = (
-    (r"^patch_embed\.", "stages.0.embed."),
-    (r"^blocks\.(\d+)\.", r"stages.\1.blocks.0."),
-    (r"^head\.", "head.fc."),
-)
-_PLAIN_ONLY = ("cls_token", "pos_embed")
-_NOT_PLAIN = re.compile(r"\.geometry\.|\.pos_embed$|\.attn\.(slice_qkv|mixer|aggregate)\.")
-
 _POSITION_GRIDS = ("geometry.local_pos", "geometry.slice_pos", "embed.pos_embed")
+_RANKED = re.compile(r"\.dynamic_projection\.(pointwise\.)?(weight|bias)$")
+_SCALED = re.compile(r"^stages\.(\d+)\.blocks\.\d+\.attn\.qkv\.q\.pointwise\.(weight|bias)$")
+
+
+class Rules(NamedTuple):
+    """What a warm start may do that a load may not: patterns of keys under this package's names."""
+
+    new: re.Pattern[str]
+    """Parts of a model that may start anew, where the file has nothing of that part."""
+    left_out: re.Pattern[str]
+    """Parts of a file that may be left out, where the model has them not."""
+    zero: re.Pattern[str]
+    """Parts of a model that the file's architecture goes without, as if they were zero."""
+
+
+_NONE = re.compile(r"(?!)")
+
+WARM_STARTS: dict[Kind, Rules] = {
+    "cvt": Rules(
+        new=re.compile(r"\.(dynamic_projection|norm_kv|norm_projected)\."),
+        left_out=_NONE,
+        zero=re.compile(r"\.qkv\.[qkv]\.depthwise\.bias$"),
+    ),
+    "vit": Rules(
+        new=re.compile(r"\.geometry\.|\.pos_embed$|\.attn\.(slice_qkv|mixer|aggregate)\."),
+        left_out=re.compile(r"^(cls_token|pos_embed)$"),
+        zero=_NONE,
+    ),
+}
+
+
+@dataclass
+class Fit:
+    """How the weights of a file fit a model; lists of the model's keys, but for the file's own."""
+
+    title: str
+    """What the file is, for a person."""
+    model: str
+    state_dict: dict[str, Tensor]
+    """For the model, whole if nothing is missing, unexpected or of another shape."""
+    folded: list[str] = field(default_factory=list)
+    resized: list[str] = field(default_factory=list)
+    zero: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """Keys of the file."""
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    """Keys of the file."""
+    other_shape: list[str] = field(default_factory=list)
+    """With both shapes."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the model is all that the file holds, and the file all that the model needs."""
+        return not (self.new or self.left_out or self.zero)
+
+    def check(self) -> None:
+        """Raise ValueError with what is missing, unexpected and of another shape, if anything."""
+        parts = {
+            "missing": self.missing,
+            "unexpected": self.unexpected,
+            "of another shape": self.other_shape,
+        }
+        if any(parts.values()):
+            lists = "; ".join(f"{len(keys)} {what}{_first(keys)}" for what, keys in parts.items())
+            raise ValueError(f"The checkpoint must fit {self.model}, got one with {lists}.")
+
+    def summary(self) -> str:
+        """One line that counts what becomes of the tensors."""
+        taken = len(self.state_dict) - len(self.new) - len(self.zero)
+        parts = {
+            "folded": self.folded,
+            "resized": self.resized,
+            "zero": self.zero,
+            "anew": self.new,
+            "left out": self.left_out,
+        }
+        more = "; ".join(
+            f"{len(keys)} {what}{_first(_places(keys))}" for what, keys in parts.items() if keys
+        )
+        counts = f"{taken} tensors taken over" + (f"; {more}" if more else "")
+        return f"The checkpoint is {self.title}. For {self.model}: {counts}."
 
 
 def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dict[str, Tensor]:
     """A state dict of any accepted kind -> one that fits the model, as timm calls it on loading.
 
-    Accepted are the model's own keys, returned as they are; the ViL-LS files released with
-    arXiv:2107.02192, with their wrapper, `module.` prefix and index buffers; and, for `cst_vit_*`,
-    timm's plain ViT and DeiT. Position tables of another size are resized. A dynamic projection of
-    another rank cannot be carried over: the model's own stays, and a warning names it.
+    Accepted are the model's own keys; files as Microsoft released CvT, with their names and with
+    Hugging Face's; the ViL-LS files released with arXiv:2107.02192; and, for `cst_vit_*`, timm's
+    plain ViT and DeiT; each with its wrapper and its prefix `module.`. Position tables of another
+    size are resized. A model that is not the file's own takes what it can use of it (`WARM_STARTS`),
+    a dynamic projection of another rank starts anew, and one warning counts all that.
 
     Args:
         state_dict: As read from a file.
@@ -52,112 +119,102 @@ def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dic
         ValueError: what is left does not fit the model; lists what is missing, unexpected and of
             another shape.
     """
-    state_dict = state_dict.get("net", state_dict)
-    state_dict = {key.removeprefix("module."): value for key, value in state_dict.items()}
-    if any(key.startswith("layer1.") for key in state_dict):
-        state_dict = convert_released(state_dict)
-    if "patch_embed.proj.weight" in state_dict:
-        state_dict = convert_plain(state_dict, model)
-    _resize_position_tables(state_dict, model)
-    _keep_projections_of_another_rank(state_dict, model)
-    _check_fits(state_dict, model)
-    return state_dict
+    found = fit(state_dict, model)
+    found.check()
+    _logger.log(logging.INFO if found.whole else logging.WARNING, "%s", found.summary())
+    return found.state_dict
 
 
-def convert_released(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Keys of the released ViL-LS files -> ours; index buffers are left out.
-
-    There a stage is `layer{1..4}`: entry 0 is the embedding, odd entries are attentions and even
-    ones MLPs.
-    """
-    converted = {}
-    for key, value in state_dict.items():
-        if key.endswith("relative_position_index"):
-            continue
-        new = re.sub(r"^layer(\d)\.(\d+)\.(norm\.)?", _released_place, key)
-        converted[_renamed(new, _RELEASED_NAMES)] = value
-    return converted
-
-
-def _released_place(match: re.Match[str]) -> str:
-    stage, entry, norm = int(match[1]) - 1, int(match[2]), match[3]
-    if entry == 0:
-        return f"stages.{stage}.embed." + (norm or "")
-    half = "norm1." if entry % 2 else "norm2."
-    return f"stages.{stage}.blocks.{(entry - 1) // 2}." + (half if norm else "")
-
-
-def convert_plain(state_dict: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Keys of timm's plain ViT and DeiT -> those of a `cst_vit_*` model.
-
-    The class token and the position embedding are left out, and what a plain ViT has no weights for
-    (P_l, P_g, the parameters of the ablations) stays as the model has it; a warning names both.
-    """
-    converted = {
-        _renamed(k, _PLAIN_NAMES): v for k, v in state_dict.items() if k not in _PLAIN_ONLY
-    }
-    kept = {k: v for k, v in model.state_dict().items() if _NOT_PLAIN.search(k)}
-    _logger.warning(
-        "The checkpoint is of a plain ViT. Left out: %s. Left as initialised: %s.",
-        ", ".join(k for k in _PLAIN_ONLY if k in state_dict),
-        ", ".join(kept),
-    )
-    return {**converted, **kept}
-
-
-def _renamed(key: str, names: tuple[tuple[str, str], ...]) -> str:
-    for pattern, name in names:
-        key = re.sub(pattern, name, key)
-    return key
-
-
-def _resize_position_tables(state_dict: dict[str, Tensor], model: nn.Module) -> None:
-    own = model.state_dict()
-    for key, positions in state_dict.items():
-        if key.endswith(_POSITION_GRIDS) and key in own and positions.shape != own[key].shape:
-            state_dict[key] = resize_positions(positions, *own[key].shape[:2])
-    for key in [k for k in state_dict if k.endswith("position_bias.table")]:
-        bias = dict(model.named_modules()).get(key.removesuffix(".table"))
-        if bias is not None and state_dict[key].shape[0] != bias.table.shape[0]:
-            state_dict[key] = bias.resize(state_dict[key])
-
-
-def _keep_projections_of_another_rank(state_dict: dict[str, Tensor], model: nn.Module) -> None:
-    kept = []
-    for key, own in model.state_dict().items():
-        fits = key not in state_dict or state_dict[key].shape == own.shape
-        if not fits and re.search(r"\.dynamic_projection\.(pointwise\.)?(weight|bias)$", key):
-            state_dict[key] = own
-            kept.append(key)
-    if kept:
-        _logger.warning(
-            "The checkpoint has dynamic projections of another rank. Left as initialised: %s.",
-            ", ".join(kept),
-        )
-
-
-def _check_fits(state_dict: Mapping[str, Tensor], model: nn.Module) -> None:
-    """Raise before anything is loaded, unless timm adapts it: the classifier, input channels."""
-    own = model.state_dict()
+def fit(state_dict: Mapping[str, Any], model: nn.Module) -> Fit:
+    """How a state dict of any kind fits a model; neither is changed."""
+    named = under_our_names(state_dict)
+    own, state = model.state_dict(), dict(named.tensors)
     cfg = cast("dict[str, Any]", model.pretrained_cfg)
+    found = Fit(named.title, cfg["architecture"], state)
+    if named.unscaled:
+        found.folded = _fold_scale(state, model)
+    found.resized = _resize_position_tables(state, model)
+    _keep_projections_of_another_rank(found, own)
+    if named.kind in WARM_STARTS and named.kind != getattr(model, "released", None):
+        _start_warm(found, own, named, WARM_STARTS[named.kind])
+    adapted = _adapted_by_timm(model, cfg)
+    found.missing = [k for k in own if k not in state and k not in adapted]
+    found.unexpected = [k for k in state if k not in own and k not in adapted]
+    found.other_shape = [
+        f"{k} {tuple(state[k].shape)} instead of {tuple(own[k].shape)}"
+        for k in own
+        if k in state and k not in adapted and state[k].shape != own[k].shape
+    ]
+    return found
+
+
+def _fold_scale(state: dict[str, Tensor], model: nn.Module) -> list[str]:
+    """Make queries scaled by dim^-0.5 those of a scale of head_dim^-0.5."""
+    stages: Any = model.stages
+    folded = []
+    for key in state:
+        place = _SCALED.match(key)
+        if place is not None and int(place[1]) < len(stages):
+            heads: int = stages[int(place[1])].blocks[0].attn.num_heads
+            state[key] = state[key] * heads**-0.5
+            folded.append(key)
+    return folded
+
+
+def _resize_position_tables(state: dict[str, Tensor], model: nn.Module) -> list[str]:
+    own, resized = model.state_dict(), []
+    for key, positions in state.items():
+        if key.endswith(_POSITION_GRIDS) and key in own and positions.shape != own[key].shape:
+            state[key] = resize_positions(positions, *own[key].shape[:2])
+            resized.append(key)
+    for key in [k for k in state if k.endswith("position_bias.table")]:
+        bias = dict(model.named_modules()).get(key.removesuffix(".table"))
+        if bias is not None and state[key].shape[0] != bias.table.shape[0]:
+            state[key] = bias.resize(state[key])
+            resized.append(key)
+    return resized
+
+
+def _keep_projections_of_another_rank(found: Fit, own: Mapping[str, Tensor]) -> None:
+    for key, value in own.items():
+        fits = key not in found.state_dict or found.state_dict[key].shape == value.shape
+        if not fits and _RANKED.search(key):
+            found.state_dict[key] = value
+            found.new.append(key)
+
+
+def _start_warm(found: Fit, own: Mapping[str, Tensor], named: Named, rules: Rules) -> None:
+    for key, value in own.items():
+        if key in found.state_dict:
+            continue
+        part = rules.new.search(key)
+        if rules.zero.search(key):
+            found.state_dict[key] = torch.zeros_like(value)
+            found.zero.append(key)
+        elif part is not None and not any(part[0] in name for name in named.tensors):
+            found.state_dict[key] = value
+            found.new.append(key)
+    for key in named.tensors:
+        if key not in own and rules.left_out.search(key):
+            del found.state_dict[key]
+            found.left_out.append(key)
+
+
+def _adapted_by_timm(model: nn.Module, cfg: Mapping[str, Any]) -> set[str]:
+    """Keys whose shape timm sees to: the classifier, and the convolution of other channels."""
     adapted = set()
     if model.num_classes != cfg["num_classes"]:
         adapted |= {f"{cfg['classifier']}.weight", f"{cfg['classifier']}.bias"}
     if model.in_chans != cfg["input_size"][0]:
         adapted |= {f"{cfg['first_conv']}.weight"}
-    missing = [k for k in own if k not in state_dict and k not in adapted]
-    unexpected = [k for k in state_dict if k not in own and k not in adapted]
-    other_shape = [
-        f"{k} {tuple(state_dict[k].shape)} instead of {tuple(own[k].shape)}"
-        for k in own
-        if k in state_dict and k not in adapted and state_dict[k].shape != own[k].shape
-    ]
-    parts = {"missing": missing, "unexpected": unexpected, "of another shape": other_shape}
-    if any(parts.values()):
-        lists = "; ".join(f"{len(found)} {what}{_first(found)}" for what, found in parts.items())
-        raise ValueError(f"The checkpoint must fit {cfg['architecture']}, got one with {lists}.")
+    return adapted
 
 
-def _first(found: list[str]) -> str:
-    more = ", ..." if len(found) > _SHOWN else ""
-    return f" ({', '.join(found[:_SHOWN])}{more})" if found else ""
+def _places(keys: Iterable[str]) -> list[str]:
+    """Keys without the numbers of stage and block, each once."""
+    return list(dict.fromkeys(re.sub(r"^stages\.\d+\.(blocks\.\d+\.)?", "", key) for key in keys))
+
+
+def _first(keys: list[str]) -> str:
+    more = ", ..." if len(keys) > _SHOWN else ""
+    return f" ({', '.join(keys[:_SHOWN])}{more})" if keys else ""

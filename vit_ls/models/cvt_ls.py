@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from timm.models import generate_default_cfgs, register_model
 
+from vit_ls.layers import Convolutions
 from vit_ls.models.backbone import StagedTransformer
 from vit_ls.models.factory import create, default_cfg
 from vit_ls.models.specs import (
@@ -28,8 +29,6 @@ from vit_ls.models.specs import (
 )
 
 __all__ = [
-    "cvt_13",
-    "cvt_21",
     "cvt_ls_13",
     "cvt_ls_13_384",
     "cvt_ls_17",
@@ -60,7 +59,7 @@ def _spec(
         ),
         img_size=img_size,
         global_pool="token",
-        conv_projection=True,
+        conv_projection=Convolutions(),
         norm_eps=1e-5,
     )
 
@@ -82,9 +81,6 @@ def _with_full_attention(spec: BackboneSpec) -> BackboneSpec:
     return replace(spec, stages=tuple(replace(stage, attention=Full()) for stage in spec.stages))
 
 
-VARIANTS["cvt_13"] = _with_full_attention(VARIANTS["cvt_ls_13"])
-VARIANTS["cvt_21"] = _with_full_attention(VARIANTS["cvt_ls_21"])
-
 default_cfgs = generate_default_cfgs(
     {f"{name}.untrained": default_cfg(spec.img_size, stride=16) for name, spec in VARIANTS.items()}
 )
@@ -104,7 +100,7 @@ def _create(
 
     The paper's ablations: `rank=0` is the window alone, `window=0` the projection alone,
     `dual_ln=False` leaves the layer norms of keys and values out, `attention="full"` is the
-    baseline.
+    baseline, a CvT whose keys and values have no stride (`vit_ls.models.cvt` has Microsoft's).
     """
     if attention not in (None, "long_short", "full"):
         raise ValueError(f"attention must be 'long_short' or 'full', got {attention!r}.")
@@ -154,18 +150,6 @@ def cvt_ls_21_384(pretrained: bool = False, **kwargs: Any) -> StagedTransformer:
 def cvt_ls_21_448(pretrained: bool = False, **kwargs: Any) -> StagedTransformer:
     """CvT-LS-21 with the windows and ranks of 448 x 448 pixels."""
     return _create("cvt_ls_21_448", pretrained, **kwargs)
-
-
-@register_model
-def cvt_13(pretrained: bool = False, **kwargs: Any) -> StagedTransformer:
-    """The full-attention baseline of CvT-LS-13."""
-    return _create("cvt_13", pretrained, **kwargs)
-
-
-@register_model
-def cvt_21(pretrained: bool = False, **kwargs: Any) -> StagedTransformer:
-    """The full-attention baseline of CvT-LS-21."""
-    return _create("cvt_21", pretrained, **kwargs)
 
 
 @register_model

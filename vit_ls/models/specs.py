@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from vit_ls.layers import Activation, Convolutions
+
 
 @dataclass(frozen=True)
 class LongShort:
@@ -53,6 +55,8 @@ class Embed:
     kernel: int
     stride: int
     padding: int = 0
+    cut: bool = False
+    """Leave out what the kernel does not reach instead of padding a size."""
     norm: bool = True
     position: bool = False
     """A learned absolute position embedding, added to the tokens."""
@@ -81,11 +85,15 @@ class BackboneSpec:
     """Side of the images, in pixels, that position tables are made for; others run too."""
     global_pool: Literal["avg", "token"] = "avg"
     """What the classifier reads: the mean of the last grid, or its stage's global token."""
-    conv_projection: bool = False
-    """Convolutions make q, k, v and the dynamic projection (CvT) instead of linear layers."""
+    conv_projection: Convolutions | None = None
+    """How convolutions make q, k, v and the dynamic projection (CvT); None for linear layers."""
     norm_eps: float = 1e-6
     """Of every layer norm but DualLN's."""
     mlp_ratio: float = 4.0
+    activation: Activation = "gelu"
+    released: Literal["cvt", "vil"] | None = None
+    """The kind of file (`vit_ls.models.convert.KINDS`) that this architecture was released in: it
+    must fit whole, where other models take what they can use of it."""
     feature_stages: tuple[int, ...] | None = None
     """Stages whose maps timm's `features_only` gives where it is not told which; None for all."""
 
