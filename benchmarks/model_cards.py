@@ -59,13 +59,31 @@ FAMILIES = {
     ),
     "cvt_ls": Family(
         "CvT-LS",
-        ("cvt_ls_", "cvt_"),
+        ("cvt_ls_",),
         "The convolutional vision transformer (arXiv:2103.15808) with the long-short attention of "
         "arXiv:2107.02192 in all three stages, queries, keys, values and the projection by "
-        "convolutions, no position encoding; and its full-attention baselines `cvt_*`.",
+        "convolutions, no position encoding; and the paper's full-attention baselines.",
         (
             "The paper's code was never published: the architecture is the one whose parameters "
             "and FLOPs are those printed.",
+            "Three stages: no map at stride 32.",
+            "Batch norm: small batches need frozen or synchronised statistics.",
+        ),
+    ),
+    "cvt": Family(
+        "CvT",
+        ("cvt_13", "cvt_21", "cvt_w24"),
+        "The convolutional vision transformer as Microsoft released it (arXiv:2103.15808): three "
+        "stages of full attention, queries, keys and values by convolutions, those of keys and "
+        "values with stride 2, no position encoding, QuickGELU.",
+        (
+            "Weights: `microsoft/cvt-*` on the Hugging Face Hub, licensed apache-2.0 there; the "
+            "original code, of which they are, has the MIT licence (Microsoft) and says nothing of "
+            "weights. [The table of weights](../weights.md) says what was verified.",
+            "The attention scale of the released code, dim^-0.5, goes into the queries' weights "
+            "when a file is loaded; saved again, weights have this package's scale.",
+            "Images whose sides are 1 or 2 modulo 4 lose these pixels, as in the released code; "
+            "images have at least 3 pixels on each side.",
             "Three stages: no map at stride 32.",
             "Batch norm: small batches need frozen or synchronised statistics.",
         ),
@@ -128,22 +146,20 @@ def channels_at_strides(feature_info: list[dict[str, Any]]) -> str:
 
 
 def _cells(name: str) -> Iterator[tuple[str, ...]]:
-    model: Any = timm.create_model(name).eval()
     printed = [row for row in LONG_SHORT_TABLE_5 if row.model == name]
-    own = model.pretrained_cfg["input_size"][-1]
-    for size in sorted({own, *(row.img_size for row in printed)}):
+    own = timm.get_pretrained_cfg(name).input_size[-1]
+    sizes = {(name, own): Row(name, own, 0, 0, None)}
+    sizes |= {(row.title, row.img_size): row for row in printed}
+    for (title, size), row in sorted(sizes.items()):
+        model: Any = timm.create_model(name, **row.options).eval()
         yield (
-            f"`{name}`",
+            f"`{title}`",
             str(size),
             f"{count_params(model) / 1e6:.2f}",
             f"{count_flops(model, (size, size)) / 1e9:.2f}",
-            _top1([row for row in printed if row.img_size == size]),
+            "" if row.top1 is None else f"{row.top1:.1f}",
             channels_at_strides(model.feature_info),
         )
-
-
-def _top1(rows: list[Row]) -> str:
-    return "".join(f"{row.top1:.1f}" for row in rows if row.top1 is not None)
 
 
 def _row(cells: tuple[str, ...]) -> str:

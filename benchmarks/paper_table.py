@@ -35,11 +35,11 @@ def main() -> None:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    model = timm.create_model(row.model).eval()
+    model = timm.create_model(row.model, **row.options).eval()
     flops = count_flops(model, (row.img_size, row.img_size))
     printed = (row.top1, row.real, row.v2)
     return (
-        f"`{row.model}`",
+        f"`{row.title}`",
         str(row.img_size),
         f"{row.params:g}",
         f"{count_params(model) / 1e6:.2f}",

@@ -30,8 +30,8 @@ def test_a_row_says_what_the_model_is(name):
     assert maps == channels_at_strides(model.feature_info)
 
 
-@pytest.mark.parametrize("printed", LONG_SHORT_TABLE_5, ids=lambda r: f"{r.model}@{r.img_size}")
+@pytest.mark.parametrize("printed", LONG_SHORT_TABLE_5, ids=lambda r: f"{r.title}@{r.img_size}")
 def test_a_row_has_the_numbers_of_the_paper(printed):
-    _, _, _, flops, top1, _ = row(printed.model, printed.img_size)
+    _, _, _, flops, top1, _ = row(printed.title, printed.img_size)
     assert float(flops) == pytest.approx(printed.flops, rel=0.025)
     assert top1 == ("" if printed.top1 is None else f"{printed.top1:.1f}")

@@ -42,8 +42,8 @@ class RobustnessRow:
 TABLE_6 = (
     RobustnessRow("resnet50.tv_in1k", 78.9),
     RobustnessRow("deit_small_patch16_224.fb_in1k", 57.1),
-    RobustnessRow("cvt_13", 59.6, 25.4, 42.9, 90.5, 85.7),
-    RobustnessRow("cvt_21", 56.2, 31.1, 42.6, 90.5, 85.0),
+    RobustnessRow('cvt_ls_13(attention="full")', 59.6, 25.4, 42.9, 90.5, 85.7),
+    RobustnessRow('cvt_ls_21(attention="full")', 56.2, 31.1, 42.6, 90.5, 85.0),
     RobustnessRow("cvt_ls_13", 58.7, 27.0, 42.6, 90.7, 85.6, 97.0),
     RobustnessRow("cvt_ls_21", 55.2, 29.3, 45.0, 91.5, 85.8, 97.2),
 )
@@ -66,7 +66,8 @@ def published(model: str, benchmark: str, metric: str) -> Published | None:
     """The number printed for a model, or None.
 
     Args:
-        model: Full name; timm's table is of released weights and asks for their tag.
+        model: Full name with its options; timm's table is of released weights and asks for their
+            tag.
         benchmark: Name of the row.
         metric: Name of the metric.
     """
@@ -89,7 +90,7 @@ def _of_papers() -> Iterator[tuple[str, str, str, Published]]:
             (_V2_MF, "top-1", line.v2),
         ):
             if value is not None:
-                yield line.model, row, name, Published(value, "arXiv:2107.02192, table 5")
+                yield line.title, row, name, Published(value, "arXiv:2107.02192, table 5")
     for entry in TABLE_6:
         for row, name, value in (
             ("imagenet-c-paper", "mCE", entry.mce),

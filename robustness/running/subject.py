@@ -14,6 +14,7 @@ from timm.models import load_state_dict
 import vit_ls  # noqa: F401 - registers its models with timm
 from robustness.errors import UsageError
 from vit_ls import engine
+from vit_ls.paper import named
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Subject:
 
     Attributes:
         model: In eval mode.
-        name: timm's name, with the tag of the weights where they are timm's.
+        name: timm's name, with the tag of the weights where they are timm's, and with the options
+            that it was built with.
         weights: SHA-256 over the names, types, shapes and bytes of the state.
         origin: Where the weights are from: "checkpoint", "pretrained" or "random".
         data_config: timm's data configuration at test size.
@@ -79,7 +81,7 @@ def build_subject(
     config = resolve_model_data_config(model, use_test_size=True)
     if img_size is not None:
         config["input_size"] = (config["input_size"][0], img_size, img_size)
-    full = f"{architecture}.{tag}" if tag else name
+    full = named(f"{architecture}.{tag}" if tag else name, model_kwargs)
     return Subject(model.eval(), full, weights_digest(model), origin, config)
 
 

@@ -5,6 +5,7 @@ from torch import nn
 from vit_ls.layers import (
     Block,
     ConvEmbed,
+    Convolutions,
     FullAttention,
     GridGeometry,
     LongShortAttention,
@@ -43,7 +44,7 @@ def copy_shared(source, target):
     return target
 
 
-@pytest.mark.parametrize("conv_projection", [False, True])
+@pytest.mark.parametrize("conv_projection", [None, Convolutions()])
 def test_without_dual_ln_the_layer_has_no_norm_of_keys_and_values(x, conv_projection):
     layer = make_layer(dual_ln=False, conv_projection=conv_projection)
     assert not [m for m in layer.modules() if isinstance(m, nn.LayerNorm)]
@@ -85,8 +86,8 @@ def test_window_zero_is_the_projection_alone(x):
 
 
 def test_a_window_over_the_whole_grid_without_rank_and_dual_ln_is_full_attention(x, g):
-    layer = make_layer(window=7, rank=0, dual_ln=False, conv_projection=True)
-    full = FullAttention(DIM, HEADS, conv_projection=True).double().eval()
+    layer = make_layer(window=7, rank=0, dual_ln=False, conv_projection=Convolutions())
+    full = FullAttention(DIM, HEADS, conv_projection=Convolutions()).double().eval()
     full.load_state_dict(layer.state_dict())
     expected, _ = full(x, g, GridGeometry(False)(x))
     torch.testing.assert_close(run(layer, x, g, window=7)[0], expected, rtol=0, atol=1e-12)

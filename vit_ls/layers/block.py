@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from vit_ls.layers.geometry import Geometry
 
-
 Activation = Literal["gelu", "quick_gelu"]
 """Of the MLP; quick_gelu is x * sigmoid(1.702 x)."""
 

@@ -173,7 +173,7 @@ class StagedTransformer(nn.Module):
             stage.grad_checkpointing = enable
 
     def fit_state_dict(self, state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Weights of this model, in any form that `convert.checkpoint_filter_fn` accepts, made to fit.
+        """Weights of this model, in any form that `checkpoint_filter_fn` accepts, made to fit.
 
         Unlike there, no part of the model may start anew: this is for evaluation.
 

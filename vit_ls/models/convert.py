@@ -108,8 +108,8 @@ def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dic
     Accepted are the model's own keys; files as Microsoft released CvT, with their names and with
     Hugging Face's; the ViL-LS files released with arXiv:2107.02192; and, for `cst_vit_*`, timm's
     plain ViT and DeiT; each with its wrapper and its prefix `module.`. Position tables of another
-    size are resized. A model that is not the file's own takes what it can use of it (`WARM_STARTS`),
-    a dynamic projection of another rank starts anew, and one warning counts all that.
+    size are resized. A model that is not the file's own takes what it can use of it
+    (`WARM_STARTS`), a dynamic projection of another rank starts anew, and one warning counts that.
 
     Args:
         state_dict: As read from a file.
