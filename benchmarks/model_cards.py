@@ -82,8 +82,8 @@ FAMILIES = {
             "weights. [The table of weights](../weights.md) says what was verified.",
             "The attention scale of the released code, dim^-0.5, goes into the queries' weights "
             "when a file is loaded; saved again, weights have this package's scale.",
-            "Images whose sides are 1 or 2 modulo 4 lose these pixels, as in the released code; "
-            "images have at least 3 pixels on each side.",
+            "Image sides of 1 or 2 modulo 4 give a first map of floor((side + 1) / 4), as in the "
+            "released code, one less than the side divided by 4 and rounded up; 3 is the least.",
             "Three stages: no map at stride 32.",
             "Batch norm: small batches need frozen or synchronised statistics.",
         ),

@@ -7,7 +7,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from vit_ls.models.backbone import StagedTransformer
-from vit_ls.models.convert import convert_released
+from vit_ls.models.names import convert_released
 from vit_ls.models.specs import BackboneSpec, Embed, Full, LongShort, StageSpec
 
 FILES = {

@@ -7,7 +7,7 @@ from families import SMALL
 smp = pytest.importorskip("segmentation_models_pytorch", reason="needs the extra clients")
 
 PYRAMIDS = [name for name in SMALL if name != "test_cst_vit"]
-DEPTH = {"test_cvt_ls": 4}
+DEPTH = {"test_cvt": 4, "test_cvt_ls": 4}
 """Stages and two: smp counts strides 1 and 2, which hold nothing here."""
 
 # smp makes a convolution of no channels for stride 2, which PyTorch mentions

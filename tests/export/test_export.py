@@ -1,7 +1,7 @@
 import pytest
 import timm
 import torch
-from families import SMALL
+from families import CUT, SMALL
 
 from vit_ls import engine
 from vit_ls.config import ConfigError
@@ -18,6 +18,8 @@ from vit_ls.export import (
 SIZE = (64, 64)
 OTHERS = [(1, 3, 64, 64), (3, 3, 64, 96), (2, 3, 75, 49), (1, 3, 33, 120)]
 """Divisible by every window, and by none; other shapes than the one traced."""
+OF_PARTS_TRIED = ("test_cvt",)
+"""Models made of operations that another one brings to ONNX already."""
 
 
 @pytest.fixture
@@ -39,12 +41,14 @@ def inputs(shapes=OTHERS):
 def test_a_program_takes_any_batch_and_size(name):
     model = create(name)
     program = to_program(model, Images(3, SIZE))
-    assert max(smallest_size(program)) <= 33
+    assert max(smallest_size(program)) <= (35 if name in CUT else 33)
     module = program.module()
     assert difference(lambda x: [module(x)], model, inputs()) < 1e-5
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in OF_PARTS_TRIED)) for n in SMALL]
+)
 @pytest.mark.usefixtures("onnx")
 def test_onnx_agrees_in_onnxruntime_at_any_batch_and_size(name, tmp_path):
     model = create(name)

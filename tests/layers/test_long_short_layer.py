@@ -105,7 +105,7 @@ def test_full_attention_sees_global_tokens_and_gives_them_back(x, num_global):
 
 
 def test_global_tokens_skip_the_depthwise_convolution():
-    qkv = ConvQKV(DIM).eval()
+    qkv = ConvQKV(DIM, Convolutions()).eval()
     g = torch.randn(2, 3, DIM)
     q, kv = qkv.tokens(g)
     for out, projection in zip((q, *kv), (qkv.q, qkv.k, qkv.v), strict=True):

@@ -202,8 +202,8 @@ def test_the_weights_of_a_plain_vit_load_but_for_its_positions_and_class_token(
             SMALL, pretrained=True, pretrained_cfg_overlay={"file": str(path)}
         )
     assert caplog.messages == [
-        "The checkpoint is of a plain ViT. Left out: cls_token, pos_embed. "
-        f"Left as initialised: {', '.join(positions)}."
+        f"The checkpoint is a plain ViT. For {SMALL}: 150 tensors taken over; "
+        "2 anew (geometry.local_pos, geometry.slice_pos); 2 left out (cls_token, pos_embed)."
     ]
     own = model.state_dict()
     left = set(own) - set(positions)

@@ -4,9 +4,9 @@ Three stages of full attention whose queries, keys and values come from convolut
 and values with stride 2. Here attention has a scale of head_dim^-0.5, where the released code has
 dim^-0.5: the difference goes into the queries' weights when a file is loaded.
 
-An image whose sides are 0 or 3 modulo 4 gives a map of the sides divided by 4 and rounded up, as
-everywhere in this package. Other sides lose one or two pixels below and to the right, as in the
-released code, which pads nothing: floor((side + 1) / 4), from 3 pixels on.
+An image whose sides are 0 or 3 modulo 4 gives a first map of the sides divided by 4 and rounded up,
+as everywhere in this package. At 1 or 2 modulo 4 it has one row or column less, as in the released
+code, which does not pad for the stride: floor((side + 1) / 4), from 3 pixels on.
 
 The released weights load by name, or from a file with Microsoft's or Hugging Face's names:
 

@@ -91,10 +91,12 @@ def under_our_names(state_dict: Mapping[str, Any]) -> Named:
         return Named("cvt", "a CvT with Microsoft's names", True, _renamed_all(tensors, _CVT_NAMES))
     if "patch_embed.proj.weight" in tensors and "stages.0.embed.proj.weight" not in tensors:
         return Named("vit", "a plain ViT", False, _renamed_all(tensors, _PLAIN_NAMES))
+    if "stages.0.embed.proj.weight" not in tensors:
+        return Named("other", "of no kind that is known here", False, tensors)
     depthwise = "stages.0.blocks.0.attn.qkv.q.depthwise"
     if f"{depthwise}.weight" in tensors and f"{depthwise}.bias" not in tensors:
         return Named("cvt", "a CvT of this package", False, tensors)
-    return Named("other", "a file with names of no released kind", False, tensors)
+    return Named("other", "of this package", False, tensors)
 
 
 def convert_released(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
