@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Row:
     """The model is the baseline of that name: the same without the paper's attention."""
 
     @property
-    def options(self) -> dict[str, str]:
+    def options(self) -> dict[str, Any]:
         """Arguments that make the model of its name."""
         return {"attention": "full"} if self.full_attention else {}
 
