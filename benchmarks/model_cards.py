@@ -147,7 +147,8 @@ def channels_at_strides(feature_info: list[dict[str, Any]]) -> str:
 
 def _cells(name: str) -> Iterator[tuple[str, ...]]:
     printed = [row for row in LONG_SHORT_TABLE_5 if row.model == name]
-    own = timm.get_pretrained_cfg(name).input_size[-1]
+    cfg: Any = timm.get_pretrained_cfg(name)
+    own = cfg.input_size[-1]
     sizes = {(name, own): Row(name, own, 0, 0, None)}
     sizes |= {(row.title, row.img_size): row for row in printed}
     for (title, size), row in sorted(sizes.items()):
