@@ -50,7 +50,7 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
     config = replace(config, num_classes=num_classes)
 
     random_seed(config.seed)  # the same weights in every process
-    model = engine.make_model(create_model, config)
+    model = engine.make_model(create_model, config, classes=train_images.class_to_idx)
     config = replace(config, num_classes=model.num_classes)
     teacher = engine.make_teacher(create_model, config)
     data_config = data.input_config(config, model)

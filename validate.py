@@ -3,9 +3,9 @@
     python validate.py --model test_vil_ls --checkpoint output/RUN/model_best.pth.tar
     python validate.py --model vil_ls_medium --pretrained-path FILE --data-dir /data/imagenet
 
-What is not given is taken from the run that wrote the checkpoint: data, input size, normalisation,
-batch size and precision; so the accuracy is the one that the run reported. `--model` may be any
-model of timm's. Exit status: 0 done, 1 failed, 2 unusable settings.
+What is not given is taken from the run that wrote the checkpoint: data, labels, input size,
+normalisation, batch size and precision; so the accuracy is the one that the run reported. `--model`
+may be any model of timm's. Exit status: 0 done, 1 failed, 2 unusable settings.
 """
 
 import logging
@@ -13,12 +13,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from timm import create_model
 
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import data, engine
 from vit_ls.config import ConfigError, Parser, ValidateConfig, inherit, read
+
+_logger = logging.getLogger(__name__)
 
 parser = Parser(
     ValidateConfig, "validate.py", "Evaluate an image classifier; each image counts once."
@@ -36,6 +39,40 @@ def _parse_args(argv: Sequence[str] | None = None) -> ValidateConfig:
     return config if config.data_dir or config.dataset else replace(config, dataset="digits")
 
 
+def open_images(config: ValidateConfig) -> data.Images:
+    """The images, with the labels that the weights have for their classes."""
+    images = data.open_images(config, config.split, num_samples=config.num_samples)
+    path = config.checkpoint or config.pretrained_path
+    names = engine.class_names(Path(path)) if path else None
+    trusted = bool(config.class_map)
+    labels = engine.labels_to_use(names, images.class_to_idx, trusted=trusted)
+    if labels is not None:
+        images = data.open_images(
+            config, config.split, num_samples=config.num_samples, class_map=labels
+        )
+        if images.class_to_idx != labels:
+            raise ConfigError("the data's labels cannot be made those of the weights: --class-map.")
+        _logger.info("the labels are those of the weights, which have %d classes.", len(labels))
+    return images
+
+
+def build(config: ValidateConfig, images: data.Images) -> Any:
+    """The model with its weights, checked to be of the images' classes."""
+    pretrained = not config.checkpoint and bool(config.pretrained or config.pretrained_path)
+    if not pretrained:
+        num_classes = data.checked_num_classes(images, config.num_classes)
+        config = replace(config, num_classes=num_classes)
+    model = engine.make_model(create_model, config)
+    if pretrained:
+        engine.check_classifier(model, config.model)
+    elif config.checkpoint:
+        engine.load_weights(model, Path(config.checkpoint), use_ema=config.use_ema)
+    if not config.random_weights:
+        trusted = bool(config.class_map)
+        engine.check_all_classes(model.num_classes, images.class_to_idx, trusted=trusted)
+    return model
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one evaluation."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -43,16 +80,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = _parse_args(argv)
     engine.check_model_name(config.model)
     engine.check_compiler(config)
+    config.check()
+    engine.check_reports(config)
     engine.import_backends(config.device_modules)
     ranks = engine.join(config.device, config.dist_timeout)
     engine.set_precision(config, ranks.device)
     with engine.supervised(config, ranks):
-        images = data.open_images(config, config.split, num_samples=config.num_samples)
-        num_classes = data.checked_num_classes(images, config.num_classes)
-        config = replace(config, num_classes=num_classes)
-        model = engine.make_model(create_model, config)
-        if config.checkpoint:
-            engine.load_weights(model, Path(config.checkpoint), use_ema=config.use_ema)
+        images = open_images(config)
+        model = build(config, images)
         data_config = data.input_config(config, model, use_test_size=not config.use_train_size)
         result = engine.evaluate(
             engine.prepared(model, config, ranks.device),

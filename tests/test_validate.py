@@ -32,7 +32,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_any_timm_model_is_evaluated(capsys: pytest.CaptureFixture[str]) -> None:
-    row = _validated(capsys, "--model", "test_resnet", "--img-size", "32", "--num-classes", "10")
+    row = _validated(capsys, "--model", "test_resnet", "--img-size", "32", "--random-weights")
     assert row["images"] == "364"
     assert 0 <= float(row["val_top1"]) <= float(row["val_top5"]) <= 100
     assert float(row["images_s"]) > 0
@@ -66,7 +66,8 @@ def test_models_are_evaluated_at_higher_resolutions(
         folder = tmp_path / "validation" / str(label)
         folder.mkdir(parents=True)
         Digits(held_out=True)[label][0].save(folder / "0.png")
-    row = _validated(capsys, str(tmp_path), "--model", "vil_ls_tiny", "--img-size", size)
+    argv = ["--model", "vil_ls_tiny", "--img-size", size, "--random-weights"]
+    row = _validated(capsys, str(tmp_path), *argv)
     assert (row["img_size"], row["images"]) == (size, "2")
 
 
@@ -117,9 +118,9 @@ def test_real_labels_accept_any_of_an_images_labels(tmp_path: Path) -> None:
     [
         (["--checkpoint", "nowhere.pth"], "nowhere.pth cannot be read: no such file"),
         (["--model", "test_vil_lz"], "got 'test_vil_lz'; did you mean 'test_vil_ls'?"),
-        (["--dataset", "hfds/x"], "cannot be opened"),
+        (["--dataset", "hfds/x", "--random-weights"], "cannot be opened"),
         (["--torchcompile", "fast"], "--torchcompile fast cannot be used: Invalid backend"),
-        (["/no/folder"], "--data-dir /no/folder: no such folder or file."),
+        (["/no/folder", "--random-weights"], "--data-dir /no/folder: no such folder or file."),
     ],
 )
 def test_a_mistake_is_one_line_with_status_2(tmp_path: Path, argv: list[str], message: str) -> None:

@@ -108,6 +108,27 @@ class ValidateConfig(DataConfig):
     per_class: str = _f("", "write the accuracy of each class to this CSV file")
     results_file: str = _f("", "append the result to this CSV file")
 
+    def check(self) -> None:
+        """Raise ConfigError where the settings name no weights, or contradict one another."""
+        weights = self.checkpoint or self.pretrained or self.pretrained_path
+        for broken, message in (
+            (
+                not weights and not self.random_weights,
+                "--checkpoint FILE, --pretrained or --pretrained-path FILE must say which weights "
+                "to evaluate (--random-weights: none).",
+            ),
+            (
+                bool(weights) and self.random_weights,
+                "--random-weights cannot go with other weights.",
+            ),
+            (
+                self.use_ema is not None and not self.checkpoint,
+                "--use-ema needs --checkpoint FILE.",
+            ),
+        ):
+            if broken:
+                raise ConfigError(message)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(DataConfig):

@@ -51,6 +51,11 @@ class TrainBatches:
     def __len__(self) -> int:
         return len(self.loader)
 
+    @property
+    def class_to_idx(self) -> dict[str, int] | None:
+        """Index of each class, where the data has names for them."""
+        return self.images.class_to_idx
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch from the `start`-th on."""
         skip = 0

@@ -2,6 +2,7 @@
 
 from vit_ls.engine.backend import import_backends, set_precision
 from vit_ls.engine.checkpoint import read_checkpoint
+from vit_ls.engine.classes import check_all_classes, check_classifier, labels_to_use
 from vit_ls.engine.command import command_line, supervised
 from vit_ls.engine.errors import (
     STOPPED_STATUS,
@@ -14,6 +15,7 @@ from vit_ls.engine.evaluate import Evaluation, evaluate
 from vit_ls.engine.models import (
     check_compiler,
     check_model_name,
+    class_names,
     fitted,
     load_weights,
     make_model,
@@ -23,7 +25,7 @@ from vit_ls.engine.models import (
 )
 from vit_ls.engine.ranks import Ranks, join
 from vit_ls.engine.recipe import check_recipe, make_optimizer
-from vit_ls.engine.results import summarised
+from vit_ls.engine.results import check_reports, summarised
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.trainer import Best, Trainer
 from vit_ls.engine.update import autocast
@@ -40,14 +42,19 @@ __all__ = [
     "StoppedError",
     "Trainer",
     "autocast",
+    "check_all_classes",
+    "check_classifier",
     "check_compiler",
     "check_model_name",
     "check_recipe",
+    "check_reports",
+    "class_names",
     "command_line",
     "evaluate",
     "fitted",
     "import_backends",
     "join",
+    "labels_to_use",
     "load_weights",
     "make_model",
     "make_optimizer",

@@ -1,7 +1,7 @@
 """What a configuration asks of a model: arguments for timm's `create_model`, and what follows."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +45,25 @@ def check_compiler(config: DataConfig) -> None:
         ) from error
 
 
-def make_model(factory: Callable[..., nn.Module], config: DataConfig) -> Any:
+def make_model(
+    factory: Callable[..., nn.Module],
+    config: DataConfig,
+    *,
+    classes: Mapping[str, int] | None = None,
+) -> Any:
     """The model that a configuration asks for, made by timm's factory.
+
+    Args:
+        factory: timm's `create_model`.
+        config: The settings.
+        classes: Of the data, where it has names for them: weights of a run with others keep their
+            classifier to themselves.
 
     Raises:
         ConfigError: The factory, or the model, refuses the arguments.
     """
     set_fast_norm(config.fast_norm)
-    model = _made(config.model, lambda: factory(**_model_kwargs(config)))
+    model = _made(config.model, lambda: factory(**_model_kwargs(config, classes)))
     if isinstance(config, TrainConfig):
         _set_classifier(model, config)
     return model
@@ -86,11 +97,12 @@ def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
         raise ConfigError(f"model {name} cannot be built: {reason}") from error
 
 
-def _model_kwargs(config: DataConfig) -> dict[str, Any]:
+def _model_kwargs(config: DataConfig, classes: Mapping[str, int] | None) -> dict[str, Any]:
     """Arguments for `create_model`."""
     overlay = dict(config.pretrained_cfg_overlay)
     if config.pretrained_path:
-        overlay |= {"file": config.pretrained_path, **_classes_in(Path(config.pretrained_path))}
+        path = Path(config.pretrained_path)
+        overlay |= {"file": config.pretrained_path, **_classes_in(path, classes)}
     more: dict[str, Any] = {"global_pool": config.gp}
     if isinstance(config, TrainConfig):
         more |= {
@@ -143,13 +155,28 @@ def run_settings(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: There is no such file.
     """
+    settings = _content(path).get("args")
+    return settings if isinstance(settings, dict) else {}
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """What a training checkpoint holds, its tensors left on disk; nothing of another file."""
     if not path.is_file():
         raise CheckpointError(f"{path} cannot be read: no such file.")
     try:
-        settings = read_checkpoint(path, tensors=False).get("args")
+        return read_checkpoint(path, tensors=False)
     except CheckpointError:
         return {}
-    return settings if isinstance(settings, dict) else {}
+
+
+def class_names(path: Path) -> dict[str, int] | None:
+    """Index of each class that the run which wrote a file knew by a name.
+
+    Raises:
+        CheckpointError: There is no such file.
+    """
+    names = _content(path).get("classes")
+    return names if isinstance(names, dict) else None
 
 
 def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
@@ -162,9 +189,12 @@ def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
 
     Raises:
         CheckpointError: They cannot be read or do not fit.
+        ConfigError: There is no average.
     """
     if use_ema is None:
         use_ema = _prefers_ema(path)
+    elif use_ema and not _has_average(path):
+        raise ConfigError(f"--use-ema: {path} holds no averaged weights.")
     try:
         load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=fitted)
     # A damaged file raises whatever the part of it raises that is read first.
@@ -184,23 +214,39 @@ def _size(config: DataConfig) -> dict[str, Any]:
     return {"img_size": size} if ours and size and "img_size" not in config.model_kwargs else {}
 
 
-def _classes_in(path: Path) -> dict[str, int]:
+def _classes_in(path: Path, wanted: Mapping[str, int] | None) -> dict[str, int]:
     """The number of classes of a run's checkpoint, so that its classifier is kept where it fits."""
+    found = class_names(path)
+    if found and wanted and found != wanted:
+        _logger.info("%s was trained on other classes: the classifier starts anew.", path)
+        return {"num_classes": -1}
     classes = run_settings(path).get("num_classes")
     return {"num_classes": classes} if isinstance(classes, int) else {}
 
 
 def _prefers_ema(path: Path) -> bool:
     """Whether the average was better than the weights when the run saved them."""
-    settings = run_settings(path)
-    if not settings.get("model_ema"):
-        return False
-    row = read_checkpoint(path, tensors=False)["summary"][-1]
-    name = settings["eval_metric"]
+    content, settings = _content(path), run_settings(path)
+    rows = content.get("summary")
+    if not rows or not settings.get("model_ema"):
+        return False  # also within the first epoch, where none was better yet
+    row, name = rows[-1], settings["eval_metric"]
     plain, average = row.get(f"eval_{name}", 0.0), row.get(f"eval_ema_{name}")
     if average is None:
         return False
     return bool(average < plain if name == "loss" else average > plain)
+
+
+def _has_average(path: Path) -> bool:
+    """Whether a file holds averaged weights, under one of the names that timm reads."""
+    if path.suffix == ".safetensors":
+        return False
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:
+        return True  # loading it will say what is wrong
+    names = ("state_dict_ema", "model_ema")
+    return isinstance(content, dict) and any(content.get(name) is not None for name in names)
 
 
 def fitted(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """What validate.py reports of an evaluation."""
 
 import csv
+import io
 import json
+import os
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 import torch
 
 from vit_ls.config import ConfigError, ValidateConfig
+from vit_ls.engine.checkpoint import write_whole
+from vit_ls.engine.errors import CheckpointError
 from vit_ls.engine.evaluate import Evaluation, PerImage
 
 
@@ -41,11 +45,23 @@ def summarised(
     if config.per_class:
         assert result.per_image is not None
         rows = per_class(result.per_image, class_to_idx)
-        _write_rows(Path(config.per_class), rows, append=False)
+        _write_rows(Path(config.per_class), rows)
     if config.results_file:
         named = {"model": config.model, "checkpoint": config.checkpoint, **row}
-        _write_rows(Path(config.results_file), [named], append=True)
+        _append(Path(config.results_file), named)
     return row
+
+
+def check_reports(config: ValidateConfig) -> None:
+    """Raise ConfigError for ReaL labels or a report that would fail after the evaluation."""
+    if config.real_labels:
+        _read_real_labels(config.real_labels)
+    for flag, name in (("--per-class", config.per_class), ("--results-file", config.results_file)):
+        path = Path(name)
+        if name and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise ConfigError(f"{flag} {name} cannot be written: no such folder, or not writable.")
+    if config.results_file:
+        _rows_of(Path(config.results_file))
 
 
 def per_class(result: PerImage, class_to_idx: dict[str, int] | None) -> list[dict[str, Any]]:
@@ -76,14 +92,7 @@ def real_accuracy(result: PerImage, names: list[str], labels: str) -> tuple[floa
         names: Their file names, which carry their numbers.
         labels: JSON file with a list of labels per image, or "builtin" for the one that timm has.
     """
-    if labels == "builtin":
-        source = resources.files("timm.data") / "_info" / "imagenet_real_labels.json"
-        text = source.read_text(encoding="utf-8")
-    elif Path(labels).is_file():
-        text = Path(labels).read_text(encoding="utf-8")
-    else:
-        raise ConfigError(f"--real-labels {labels}: no such file.")
-    real = json.loads(text)
+    real = _read_real_labels(labels)
     try:
         wanted = [real[int(Path(name).stem.rpartition("_")[2]) - 1] for name in names]
     except (ValueError, IndexError) as error:
@@ -97,13 +106,61 @@ def real_accuracy(result: PerImage, names: list[str], labels: str) -> tuple[floa
     return 100 * table[:, 0].mean().item(), 100 * table.amax(1).mean().item()
 
 
-def _write_rows(path: Path, rows: list[dict[str, Any]], *, append: bool) -> None:
+def _read_real_labels(labels: str) -> list[list[int]]:
+    if labels == "builtin":
+        source = resources.files("timm.data") / "_info" / "imagenet_real_labels.json"
+        return list(json.loads(source.read_text(encoding="utf-8")))
     try:
-        new = not append or not path.exists()
-        with path.open("a" if append else "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
+        real = json.loads(Path(labels).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--real-labels {labels}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--real-labels {labels}: not JSON: {error}.") from error
+    if not isinstance(real, list) or not all(
+        isinstance(some, list) and all(type(one) is int for one in some) for some in real
+    ):
+        raise ConfigError(f"--real-labels {labels}: must hold a list of labels for each image.")
+    return real
+
+
+def _rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of results, none where there is no file yet."""
+    if not path.exists():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows, columns = list(reader), reader.fieldnames or []
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, csv.Error):
+        rows, columns = [], [""]
+    broken = any(None in row or None in row.values() for row in rows)
+    if broken or (columns and "model" not in columns):
+        raise ConfigError(f"{path} is no file of results: it would not be appended to but lost.")
+    return rows
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    """Add a row; a file that lacks one of its columns is written anew."""
+    rows = _rows_of(path)
+    if not rows or row.keys() - rows[0].keys():
+        _write_rows(path, [*rows, row])
+        return
+    try:
+        with path.open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, list(rows[0])).writerow(row)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows, with a column for each name that one of them has."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    try:
+        write_whole(path, lambda file: file.write(text.getvalue().encode()))
+    except CheckpointError as error:
+        raise ConfigError(str(error)) from error

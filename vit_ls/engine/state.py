@@ -57,6 +57,7 @@ class RunState:
         optimizer: With its own state.
         scaler: Of float16 training, or None.
         unreadable: One flag per training image, or None for streamed data.
+        classes: Index of each class, where the data has names for them.
         at: Where the run stands.
     """
 
@@ -66,6 +67,7 @@ class RunState:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler | None
     unreadable: Tensor | None
+    classes: dict[str, int] | None = None
     at: Progress = field(default_factory=Progress)
 
     def of_ranks(self) -> list[dict[str, Any]]:
@@ -81,6 +83,7 @@ class RunState:
             "version": 2,  # of timm's format: its `epoch` is the last one trained
             "arch": self.config.model,
             "args": asdict(self.config),
+            "classes": self.classes,
             "optimizer": self.optimizer.state_dict(),
             "position": {
                 "epoch": at.epoch,

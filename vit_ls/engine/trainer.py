@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vit_ls.config import TrainConfig
 from vit_ls.engine.checkpoint import LAST
+from vit_ls.engine.classes import check_same_classes
 from vit_ls.engine.distribute import distribute, eval_model, share_norms
 from vit_ls.engine.errors import RunFailedError, StoppedError
 from vit_ls.engine.evaluate import evaluate
@@ -36,6 +37,10 @@ class TrainStream(Protocol):
 
     unreadable: Tensor | None
     max_unreadable: int
+
+    @property
+    def class_to_idx(self) -> dict[str, int] | None:
+        """Index of each class, where the data has names for them."""
 
     def __len__(self) -> int: ...
 
@@ -97,7 +102,13 @@ class Trainer:
         self.last_epoch = config.stop_epoch or epochs
         self.updater = Updater(self.task, self.optimizer, config, ranks)
         self.state = RunState(
-            config, ranks, self.task, self.optimizer, self.updater.scaler, train.unreadable
+            config,
+            ranks,
+            self.task,
+            self.optimizer,
+            self.updater.scaler,
+            train.unreadable,
+            train.class_to_idx,
         )
         self._unreadable = 0
         self.keeper = Keeper(self.state, title)
@@ -114,6 +125,7 @@ class Trainer:
         config = self.config
         content = self.keeper.found()
         if content is not None:
+            check_same_classes(content.get("classes"), self.train.class_to_idx)
             self.state.load_weights(content)
         if config.model_ema:
             self.task.setup_ema(
