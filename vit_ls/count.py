@@ -22,13 +22,7 @@ def count_params(model: nn.Module) -> int:
 
 
 def count_flops(model: nn.Module, size: tuple[int, int]) -> int:
-    """FLOPs of one image as fvcore counts them: a multiply-add once, a norm 5 times per element.
-
-    Batch norm counts twice per element in eval mode.
-
-    Attention goes through explicit products meanwhile, since fvcore counts the fused one as
-    nothing. What no output depends on is not counted: the global tokens' last update in a stage
-    that drops them.
+    """FLOPs of one image as fvcore counts them: `count_flops_of` an image of zeros.
 
     Args:
         model: In the mode to count in. It needs real weights: convolutions do not trace on the
@@ -40,8 +34,27 @@ def count_flops(model: nn.Module, size: tuple[int, int]) -> int:
     """
     first = next(p for p in model.parameters() if p.ndim == 4)
     image = torch.zeros(1, first.shape[1], *size, device=first.device, dtype=first.dtype)
+    return count_flops_of(model, image)
+
+
+def count_flops_of(model: nn.Module, *inputs: Tensor) -> int:
+    """FLOPs of one forward as fvcore counts them: a multiply-add once, a norm 5 times per element.
+
+    Batch norm counts twice per element in eval mode.
+
+    Attention goes through explicit products meanwhile, since fvcore counts the fused one as
+    nothing. What no output depends on is not counted: the global tokens' last update in a stage
+    that drops them.
+
+    Args:
+        model: In the mode to count in.
+        inputs: Of its forward.
+
+    Raises:
+        ValueError: the model has an attention or a product that fvcore does not count.
+    """
     with _explicit_attention(), torch.no_grad():
-        analysis = FlopCountAnalysis(model, image)
+        analysis = FlopCountAnalysis(model, inputs)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         for op in _NOT_COUNTED:
             analysis.set_op_handle(op, lambda _inputs, _outputs: 0)
