@@ -1,5 +1,6 @@
 """Runs the suite: `python -m robustness`."""
 
+import os
 import sys
 
 try:
@@ -10,4 +11,10 @@ except ModuleNotFoundError as error:
     sys.stderr.write(f"{error.name} is needed: pip install -e '.[robustness]'\n")
     sys.exit(2)
 
-sys.exit(main())
+status = main()
+if "WORLD_SIZE" in os.environ:
+    # Once one process has left with a failure, torchrun ends those that still tear down.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+sys.exit(status)

@@ -3,24 +3,24 @@
 import argparse
 import ast
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from robustness.corruptions.weather import frost_photographs
+from robustness.api import Options, evaluate_subject, make_loop
 from robustness.data import doctor
 from robustness.data.benchmarks import Benchmark, choose
-from robustness.data.images import Generator
-from robustness.data.sources import Places
 from robustness.errors import UsageError
-from robustness.reporting.plots import plot_report
-from robustness.reporting.report import to_markdown, write_report
+from robustness.reporting.report import to_markdown
+from robustness.rules.results import Report
 from robustness.running.cache import Cache
-from robustness.running.loop import Loop, Team, spare_workers
-from robustness.running.run import Request, describe, run
+from robustness.running.describe import describe
+from robustness.running.loop import Team, spare_workers
 from robustness.running.subject import Subject, build_subject
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -33,11 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 for a complete answer, 1 for one with gaps, 2 for a user's mistake.
     """
     args = _parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    # Of the processes that torchrun starts, the first one speaks.
+    first = os.environ.get("RANK", "0") == "0"
+    level = logging.INFO if first else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
     try:
         return _doctor(args) if args.doctor else _main(args)
     except UsageError as error:
-        sys.stderr.write(f"error: {error}\n")
+        if first:
+            sys.stderr.write(f"error: {error}\n")
         return 2
 
 
@@ -57,6 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     data = parser.add_argument_group("data")
     data.add_argument("--data-root", type=Path, help="folder of the benchmarks' folders")
     data.add_argument("--suites", nargs="+", metavar="NAME", help="default: all that are found")
+    data.add_argument("--benchmark", nargs="+", type=Path, default=[], metavar="FILE.yaml",
+                      help="benchmarks of one's own")  # fmt: skip
+    data.add_argument("--folder", nargs="+", default=[], metavar="NAME=FOLDER",
+                      help="benchmarks that lie elsewhere")  # fmt: skip
+    data.add_argument("--verify", action="store_true",
+                      help="know images by their bytes, not by size and time")  # fmt: skip
     data.add_argument("--max-images", type=int, help="a fixed subset of each cell")
     data.add_argument("--generate", action="store_true",
                       help="corrupt the validation set on the fly")  # fmt: skip
@@ -77,33 +87,18 @@ def _parser() -> argparse.ArgumentParser:
 
 def _main(args: argparse.Namespace) -> int:
     _check(args)
-    rows = choose(args.suites)
-    generator = Generator(args.seed, args.frost_dir)
-    places = Places(args.data_root, args.generate, generator)
-    request = Request(rows, places, args.suites is not None, args.max_images)
-    if not any(places.source(row) for row in rows):
-        looked = "; ".join(f"{row.name}: {places.looked(row)}" for row in rows)
-        raise UsageError(f"no benchmark is there. {looked}")
-    subject = _subject(args, rows)
-    team = Team.join(args.device)
-    try:
-        if team.rank > 0:
-            logging.getLogger("robustness").setLevel(logging.WARNING)
-        model = subject.model.to(team.device)
-        loop = Loop(model, team, args.batch_size, args.workers, _DTYPES[args.dtype])
-        cache = Cache(args.cache)
-        if args.dry_run:
-            lines = describe(request, subject, loop, cache)
-            _say(team, "\n".join(lines))
-            return 0
-        report = run(request, subject, loop, cache)
-        if team.rank == 0:
-            output = args.output or Path("output/robustness") / subject.name
-            files = write_report(report, output, latex=args.latex) + plot_report(report, output)
-            _say(team, f"{to_markdown(report)}\nwritten: {', '.join(map(str, files))}")
-        return 1 if report.incomplete else 0
-    finally:
-        team.leave()
+    options = _options(args)
+    request = options.request()
+    subject = _subject(args, request.benchmarks)
+    if args.dry_run:
+        team = Team(torch.device(args.device))
+        loop = make_loop(subject, team, options)
+        sys.stdout.write("\n".join(describe(request, subject, loop, Cache(options.cache))) + "\n")
+        return 0
+    if options.output is None:
+        options = replace(options, output=Path("output/robustness") / subject.name)
+    report = evaluate_subject(subject, request, options, _say)
+    return 1 if report.incomplete else 0
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -112,22 +107,32 @@ def _check(args: argparse.Namespace) -> None:
     sources = [args.checkpoint is not None, args.pretrained, args.random_weights]
     if sum(sources) != 1:
         raise UsageError("give one of --checkpoint FILE, --pretrained and --random-weights.")
-    for name, least in (("max_images", 1), ("batch_size", 1), ("workers", 0), ("img_size", 1)):
-        value = getattr(args, name)
-        if value is not None and value < least:
-            flag = name.replace("_", "-")
-            raise UsageError(f"--{flag} must be at least {least}, got {value}.")
-    if args.data_root is not None and not args.data_root.is_dir():
-        raise UsageError(f"--data-root: no folder {args.data_root}.")
-    if args.frost_dir is not None:
-        frost_photographs(args.frost_dir)
+    if args.img_size is not None and args.img_size < 1:
+        raise UsageError(f"--img-size must be at least 1, got {args.img_size}.")
     if args.device.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"--device {args.device}: there is no CUDA device.")
 
 
+def _options(args: argparse.Namespace) -> Options:
+    same = {f.name for f in fields(Options)} - {"folders", "dtype", "benchmarks"}
+    return Options(
+        **{name: getattr(args, name) for name in same},
+        benchmarks=args.benchmark,
+        folders=dict(_folder(text) for text in args.folder),
+        dtype=_DTYPES[args.dtype],
+    )
+
+
+def _folder(text: str) -> tuple[str, Path]:
+    name, equals, folder = text.partition("=")
+    if not equals:
+        raise UsageError(f"--folder must be NAME=FOLDER, got {text}.")
+    return name, Path(folder)
+
+
 def _subject(args: argparse.Namespace, rows: Sequence[Benchmark]) -> Subject:
     torch.manual_seed(0)
-    classes = {row.num_classes for row in rows}
+    classes = {row.num_classes[0] for row in rows}
     # A model of another benchmark's classes is asked for by name alone; ImageNet's must bring 1000.
     own_head = next(iter(classes)) if len(classes) == 1 and 1000 not in classes else None
     return build_subject(
@@ -162,6 +167,6 @@ def _doctor(args: argparse.Namespace) -> int:
     return 0 if doctor.healthy(findings) else 1
 
 
-def _say(team: Team, text: str) -> None:
-    if team.rank == 0:
-        sys.stdout.write(text + "\n")
+def _say(report: Report, files: Sequence[Path]) -> None:
+    sys.stdout.write(f"{to_markdown(report)}\nwritten: {', '.join(map(str, files))}\n")
+    sys.stdout.flush()

@@ -5,6 +5,7 @@ there are kept: an interrupted run goes on. The same command always makes the sa
 """
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,16 +13,20 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from robustness.corruptions import CORRUPTIONS, RELEASE_QUALITY, SEVERITIES
 from robustness.corruptions.weather import frost_photographs
 from robustness.data.benchmarks import grid
-from robustness.data.images import Generator, read_file, resize_and_crop
-from robustness.data.layouts import GENERATED_MARK, IMAGE_TYPES, Sample
+from robustness.data.images import Generator, described, read_file, resize_and_crop
+from robustness.data.layouts import IMAGE_TYPES
+from robustness.data.listing import Sample
+from robustness.data.sources import MANIFEST, read_manifest
 from robustness.errors import UsageError
 from robustness.files import write_atomically
 
 _CHUNK = 8
+_JPEG = (".jpeg", ".jpg")
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,10 @@ class Job:
     keep_size: bool
 
     @property
-    def mark(self) -> str:
+    def manifest(self) -> dict[str, Any]:
         """Says what the files are; a folder holds files of one kind only."""
-        made = "size kept" if self.keep_size else "resize 256, crop 224"
-        bare = self.generator.description.removesuffix(", no resize, no JPEG")
-        return f"{bare}, {made}, JPEG {RELEASE_QUALITY}"
+        written = {"crop": not self.keep_size, "quality": RELEASE_QUALITY}
+        return self.generator.identity | written
 
 
 def write_corrupted(job: Job, *, workers: int = 0) -> list[str]:
@@ -66,10 +70,10 @@ def write_corrupted(job: Job, *, workers: int = 0) -> list[str]:
     )
     if not keys:
         raise UsageError(f"--src has no images: {job.src}.")
-    mark = job.dst / GENERATED_MARK
-    if mark.exists() and mark.read_text().strip() != job.mark:
-        raise UsageError(f"--dst holds images made otherwise ({mark.read_text().strip()}).")
-    write_atomically(mark, (job.mark + "\n").encode())
+    made = read_manifest(job.dst)
+    if made not in (None, job.manifest):
+        raise UsageError(f"--dst holds images made otherwise ({described(made)}).")
+    write_atomically(job.dst / MANIFEST, (json.dumps(job.manifest, indent=1) + "\n").encode())
     work = partial(_write_image, job)
     done: Iterable[str | None]
     if workers:
@@ -83,7 +87,7 @@ def write_corrupted(job: Job, *, workers: int = 0) -> list[str]:
 def _write_image(job: Job, key: str) -> str | None:
     """Write the corrupted copies of one image; its key comes back where it cannot be read."""
     source = job.src / key
-    name = key if source.suffix.lower() != ".png" else key + ".JPEG"
+    name = key if source.suffix.lower() in _JPEG else key + ".JPEG"
     missing = [cell for cell in job.cells if not (job.dst / cell / name).exists()]
     if not missing:
         return None
@@ -97,7 +101,7 @@ def _write_image(job: Job, key: str) -> str | None:
         path = job.dst / cell / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        changed = job.generator(image, key, cell)
+        changed = job.generator.corrupted(image, key, cell)
         changed.save(part, "JPEG", quality=RELEASE_QUALITY, optimize=True)
         part.replace(path)
     return None

@@ -20,3 +20,18 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise UsageError(f"{path.parent} cannot be made: {error.strerror}.") from error
     except CheckpointError as error:
         raise UsageError(str(error)) from error
+
+
+def check_folder(flag: str, folder: Path) -> None:
+    """Make a folder and try to write in it, before hours are spent on what goes there.
+
+    Raises:
+        UsageError: It cannot be written to.
+    """
+    probe = folder / ".writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"{flag}: {folder} cannot be written to: {error.strerror}.") from error

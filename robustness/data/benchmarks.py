@@ -1,8 +1,9 @@
-"""The benchmarks: where each lies, how its folders name the classes, its rule and its transform."""
+"""The table of benchmarks: where each lies, its layout, classes, rule, numbers and transform."""
 
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from robustness.corruptions import CORRUPTIONS, SEVERITIES
 from robustness.errors import UsageError
@@ -35,9 +36,26 @@ SINGLE = ("all",)
 """The cell of a benchmark that has but one."""
 
 
-def grid(corruptions: Iterable[str]) -> tuple[str, ...]:
+THREE_D = (
+    "near_focus",
+    "far_focus",
+    "fog_3d",
+    "flash",
+    "color_quant",
+    "low_light",
+    "xy_motion_blur",
+    "z_motion_blur",
+    "iso_noise",
+    "bit_error",
+    "h265_abr",
+    "h265_crf",
+)
+
+
+def grid(corruptions: Iterable[str], severities: Iterable[int] = SEVERITIES) -> tuple[str, ...]:
     """Cells named "corruption/severity"."""
-    return tuple(f"{name}/{severity}" for name in corruptions for severity in SEVERITIES)
+    steps = tuple(severities)
+    return tuple(f"{name}/{severity}" for name in corruptions for severity in steps)
 
 
 @dataclass(frozen=True)
@@ -47,14 +65,18 @@ class Benchmark:
     Attributes:
         name: Name in commands and reports.
         folders: Where it may lie under the data root; the first that exists is taken.
-        layout: How a cell's folder is found and its classes are named (`layouts`).
+        layout: Where a cell lies: "classes", "cells", "in9", "objectnet" or "corruptions"
+            (`layouts`), "arrays" or "digits" (`sources`).
+        classes: How class folders are named (`layouts`), or their names in the classes' order.
         rule: How an answer is judged (`rules.judging`).
+        numbers: What is made of the counts (`rules.metrics`).
         protocol: How an image is prepared (`rules.protocols`).
         images: Images in a complete cell.
         cells: The parts that a complete benchmark has.
         extra_cells: Parts that may be there and never enter the headline.
         image_size: Side of the published images where they must reach the model as they are.
-        num_classes: Classes the model must have.
+        num_classes: Classes that the model may have.
+        border: Pixels to cut off at each side before anything else.
         generated: Made by our own corruptions, not the released files.
         by_default: Evaluated when no suite is named and the folder is there.
     """
@@ -62,96 +84,122 @@ class Benchmark:
     name: str
     folders: tuple[str, ...]
     layout: str
+    classes: str | tuple[str, ...]
     rule: str
+    numbers: str
     protocol: str
     images: int
     cells: tuple[str, ...] = SINGLE
     extra_cells: tuple[str, ...] = ()
     image_size: int | None = None
-    num_classes: int = 1000
+    num_classes: tuple[int, ...] = (1000,)
+    border: int = 0
     generated: bool = False
     by_default: bool = True
+
+
+def _folders(
+    name: str, folders: tuple[str, ...], classes: str, images: int, **more: Any
+) -> Benchmark:
+    """A tree of class folders, resized and cropped as the model is used to."""
+    settings: dict[str, Any] = {"rule": "plain", "numbers": "accuracy", "protocol": "model"} | more
+    return Benchmark(name, folders, "classes", classes, images=images, **settings)
 
 
 def _v2(variant: str) -> Benchmark:
     folder = f"imagenetv2-{variant}-format-val"
     places = (folder, f"imagenetv2/{folder}", f"imagenet-v2/{folder}")
-    return Benchmark(f"imagenet-v2-{variant}", places, "v2", "plain", "model", 10_000)
+    return _folders(f"imagenet-v2-{variant}", places, "v2", 10_000)
 
 
-def _c(name: str, folders: tuple[str, ...], protocol: str, **more: bool) -> Benchmark:
+def _corrupted(
+    name: str, folders: tuple[str, ...], corruptions: Iterable[str], **more: Any
+) -> Benchmark:
+    """A tree of corruptions and severities, fed at 224 as it is."""
+    settings: dict[str, Any] = {"numbers": "mean_error", "protocol": "unchanged"} | more
+    cells = grid(corruptions)
     return Benchmark(
         name,
         folders,
         "corruptions",
+        "wnid",
         "plain",
-        protocol,
-        50_000,
-        grid(IN_MCE),
-        grid(EXTRA),
+        images=50_000,
+        cells=cells,
         image_size=224,
-        **more,
+        **settings,
     )
+
+
+def _c(name: str, folders: tuple[str, ...], **more: Any) -> Benchmark:
+    return _corrupted(name, folders, IN_MCE, numbers="mce", extra_cells=grid(EXTRA), **more)
 
 
 _VAL = ("imagenet/val", "imagenet-val", "imagenet/validation", "ILSVRC2012/val", "val")
 _C = ("imagenet-c", "ImageNet-C")
+_BAR = ("imagenet-c-bar", "ImageNet-C-bar", "imagenet_c_bar")
+_3DCC = ("imagenet-3dcc", "ImageNet-3DCC", "3dcc")
+_SKETCH = ("imagenet-sketch", "ImageNet-Sketch", "sketch")
+_STYLIZED = ("stylized-imagenet/val", "imagenet-stylized/val", "stylized-imagenet")
+_IN9 = ("imagenet-9", "ImageNet-9", "bg_challenge", "backgrounds_challenge")
 
-BENCHMARKS = {
-    row.name: row
-    for row in (
-        Benchmark("imagenet-val", _VAL, "wnid", "val", "model", 50_000),
-        _v2("matched-frequency"),
-        _v2("threshold0.7"),
-        _v2("top-images"),
-        Benchmark("imagenet-a", ("imagenet-a", "ImageNet-A"), "a", "a", "model", 7_500),
-        Benchmark("imagenet-r", ("imagenet-r", "ImageNet-R"), "r", "r", "model", 30_000),
-        Benchmark(
-            "imagenet-sketch",
-            ("imagenet-sketch", "ImageNet-Sketch", "sketch"),
-            "wnid",
-            "plain",
-            "model",
-            50_889,
-        ),
-        _c("imagenet-c", _C, "unchanged"),
-        _c("imagenet-c-paper", _C, "paper", by_default=False),
-        _c("imagenet-c-generated", ("imagenet-c-generated",), "unchanged", generated=True),
-        Benchmark(
-            "imagenet-c-bar",
-            ("imagenet-c-bar", "ImageNet-C-bar", "imagenet_c_bar"),
-            "corruptions",
-            "plain",
-            "unchanged",
-            50_000,
-            grid(C_BAR),
-            image_size=224,
-        ),
-        Benchmark(
-            "imagenet-9",
-            ("imagenet-9", "ImageNet-9", "bg_challenge", "backgrounds_challenge"),
-            "in9",
-            "in9",
-            "unchanged",
-            4_050,
-            IN9_VARIANTS,
-            image_size=224,
-        ),
-        Benchmark(
-            "digits",
-            (),
-            "digits",
-            "plain",
-            "unchanged",
-            364,
-            SINGLE + grid(IN_MCE),
-            grid(EXTRA),
-            num_classes=10,
-            generated=True,
-            by_default=False,
-        ),
-    )
-}
+_ROWS = (
+    _folders("imagenet-val", _VAL, "wnid", 50_000, rule="val", numbers="val"),
+    _v2("matched-frequency"),
+    _v2("threshold0.7"),
+    _v2("top-images"),
+    _folders("imagenet-a", ("imagenet-a", "ImageNet-A"), "a", 7_500, rule="a", numbers="masked"),
+    _folders("imagenet-r", ("imagenet-r", "ImageNet-R"), "r", 30_000, rule="r", numbers="masked"),
+    _folders("imagenet-sketch", _SKETCH, "wnid", 50_889),
+    _folders("imagenet-stylized", _STYLIZED, "wnid", 50_000),
+    Benchmark(
+        "imagenet-objectnet",
+        ("objectnet-1.0", "objectnet"),
+        "objectnet",
+        "objectnet",
+        "objectnet",
+        "accuracy",
+        "model",
+        18_574,
+        border=1,
+    ),
+    _c("imagenet-c", _C),
+    _c("imagenet-c-paper", _C, protocol="paper", by_default=False),
+    _c("imagenet-c-generated", ("imagenet-c-generated",), generated=True),
+    _corrupted("imagenet-c-bar", _BAR, C_BAR),
+    _corrupted("imagenet-3dcc", _3DCC, THREE_D),
+    Benchmark(
+        "imagenet-9",
+        _IN9,
+        "in9",
+        "in9",
+        "in9",
+        "in9",
+        "unchanged",
+        4_050,
+        IN9_VARIANTS,
+        image_size=224,
+        num_classes=(1000, 9),
+    ),
+    Benchmark(
+        "digits",
+        (),
+        "digits",
+        tuple("0123456789"),
+        "plain",
+        "clean_and_mean_error",
+        "unchanged",
+        364,
+        SINGLE + grid(IN_MCE),
+        grid(EXTRA),
+        image_size=32,
+        num_classes=(10,),
+        generated=True,
+        by_default=False,
+    ),
+)
+
+BENCHMARKS = {row.name: row for row in _ROWS}
 
 _SUITES = {
     "imagenet-real": ("imagenet-val",),
@@ -159,20 +207,26 @@ _SUITES = {
 }
 
 
-def choose(suites: Iterable[str] | None) -> list[Benchmark]:
+def choose(suites: Iterable[str] | None, own: Iterable[Benchmark] = ()) -> list[Benchmark]:
     """The rows that the named suites stand for, in the order of the table.
+
+    Args:
+        suites: Names; None for all that are run by default, or for one's own where there are any.
+        own: Benchmarks of one's own, which come after the table's.
 
     Raises:
         UsageError: A name is unknown.
     """
+    mine = {row.name: row for row in own}
     if suites is None:
-        return [row for row in BENCHMARKS.values() if row.by_default]
+        return list(mine.values()) or [row for row in BENCHMARKS.values() if row.by_default]
+    rows = BENCHMARKS | mine
     chosen: set[str] = set()
     for suite in suites:
-        known = [*BENCHMARKS, *_SUITES]
+        known = [*rows, *_SUITES]
         if suite not in known:
             near = difflib.get_close_matches(suite, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}."
             raise UsageError(f"--suites has no suite named {suite}{hint}")
         chosen.update(_SUITES.get(suite, (suite,)))
-    return [row for name, row in BENCHMARKS.items() if name in chosen]
+    return [row for name, row in rows.items() if name in chosen]

@@ -10,16 +10,21 @@ from PIL import Image
 
 from robustness.data import layouts
 from robustness.data.benchmarks import BENCHMARKS, Benchmark
-from robustness.data.gaps import gather
+from robustness.data.gaps import Kind, gather, some
 from robustness.data.images import read_file
-from robustness.data.layouts import Listing, Sample
+from robustness.data.listing import Listing, Sample
 from robustness.data.sources import Source
 
-_CLASS_FOLDERS = {"wnid": 1000, "v2": 1000, "a": 200, "r": 200, "corruptions": 1000, "in9": 9}
+_MENDS = {
+    Kind.NO_FOLDER: "unpack it",
+    Kind.FLAT: "sort the images into class folders",
+    Kind.STRANGE_CLASS: "move it away",
+    Kind.STRAY: "move them to their class folders, or away",
+}
 _TAILS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 _CHUNK = 512
 
-OK, BAD, ABSENT = "ok", "bad", "absent"
+OK, BAD, ABSENT, NOTE = "ok", "bad", "absent", "note"
 Finding = tuple[str, str, str]
 """Verdict, benchmark and the line."""
 
@@ -47,28 +52,37 @@ def examine(root: Path, rows: Sequence[Benchmark], *, workers: int = 0) -> Itera
                     f"looked for {', '.join(row.folders)}; mend: unpack it there",
                 )
                 continue
-            findings = list(_examine(row, folder, pool))
+            notes: list[str] = []
+            findings = list(_examine(row, folder, pool, notes))
             yield from ((BAD, row.name, line) for line in findings)
+            yield from ((NOTE, row.name, line) for line in notes)
             if not findings:
                 yield (
                     OK,
                     row.name,
                     f"{row.images} images in each of {len(row.cells)} cells, {folder}",
                 )
-            if row.layout == "v2":
+            if row.classes == "v2":
                 yield from _v2_note(row, folder)
     finally:
         if pool:
             pool.shutdown()
 
 
-def _examine(row: Benchmark, folder: Path, pool: ProcessPoolExecutor | None) -> Iterator[str]:
+def _examine(
+    row: Benchmark, folder: Path, pool: ProcessPoolExecutor | None, notes: list[str]
+) -> Iterator[str]:
     source = Source(row, folder)
     for problem in source.problems():
-        yield f"{problem}; mend: rename {folder}"
-    yield from gather(
-        {cell: list(_examine_cell(row, source.listing(cell), pool)) for cell in source.cells()}
-    )
+        yield f"{problem.text}; mend: rename {folder}"
+    lines: dict[str, list[str]] = {}
+    passed: dict[str, list[str]] = {}
+    for cell in source.cells():
+        listing = source.listing(cell)
+        lines[cell] = list(_examine_cell(row, listing, pool))
+        passed[cell] = list(listing.notes)
+    notes += gather(passed)
+    yield from gather(lines)
 
 
 def _examine_cell(
@@ -76,10 +90,11 @@ def _examine_cell(
 ) -> Iterator[str]:
     again = "mend: unpack the archive again"
     for problem in listing.problems:
-        yield f"{problem}; mend: {'unpack it' if problem == layouts.NO_FOLDER else 'move it away'}"
+        yield f"{problem.text}; mend: {_MENDS.get(problem.kind, 'unpack it again')}"
     found, folders = len(listing.samples), len({s.key.split("/")[0] for s in listing.samples})
-    if listing.samples and folders != _CLASS_FOLDERS[row.layout]:
-        yield f"{folders} class folders with images, not {_CLASS_FOLDERS[row.layout]}; {again}"
+    wanted = layouts.naming(row).folders
+    if listing.samples and folders != wanted:
+        yield f"{folders} class folders with images, not {wanted}; {again}"
     if found != row.images and not (found == 0 and listing.problems):
         yield f"{found} images, not {row.images}; {again}"
     sizes: Counter[tuple[int, int]] = Counter()
@@ -93,7 +108,7 @@ def _examine_cell(
         else:
             sizes[size] += 1
     if broken:
-        yield f"{len(broken)} unreadable files ({', '.join(broken[:3])}); mend: copy them again"
+        yield f"{len(broken)} unreadable files ({some(broken)}); mend: copy them again"
     side = row.image_size
     wrong = {size: count for size, count in sizes.items() if side and size != (side, side)}
     if wrong:

@@ -1,17 +1,47 @@
-"""What is missing, in few lines."""
+"""What is missing or left over: data for the program, one line for people."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+NAMED = 3
+"""Names that a line shows before it counts the rest."""
 
 
-def gather(lines: dict[str, list[str]]) -> list[str]:
+class Kind(StrEnum):
+    """What is wrong. Control flow looks at this, never at the text."""
+
+    NO_FOLDER = "no folder"
+    NO_IMAGES = "no images"
+    FLAT = "flat"
+    STRANGE_CLASS = "strange class"
+    STRAY = "stray"
+    COUNT = "count"
+    UNREADABLE = "unreadable"
+    WRONG_SIZE = "of another size"
+    NOT_FINITE = "not finite"
+    MADE_OTHERWISE = "made otherwise"
+
+
+class Gap(NamedTuple):
+    """Why a number cannot be whole."""
+
+    kind: Kind
+    text: str
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def gather(lines: Mapping[str, Sequence[str]]) -> list[str]:
     """The lines of all cells, the same one of many cells once with their names before it."""
     cells_of: dict[str, list[str]] = {}
     for name, own in lines.items():
         for line in own:
             cells_of.setdefault(line, []).append(name)
-    return [f"{_some(names)}{line}" for line, names in cells_of.items()]
-
-
-def _some(names: list[str]) -> str:
-    if names == ["all"]:
-        return ""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}: "
+    return [
+        line if names == ["all"] else f"{some(names)}: {line}" for line, names in cells_of.items()
+    ]

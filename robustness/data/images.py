@@ -1,25 +1,31 @@
 """A cell as a data set: reads, corrupts where asked, checks and transforms its images."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset
 from torchvision.transforms import functional as TF
 
-from robustness.corruptions import as_released, corrupt, random_state
-from robustness.data.layouts import Sample
+from robustness.corruptions import RELEASE_QUALITY, as_released, corrupt, random_state
+from robustness.corruptions.weather import frost_photographs
+from robustness.data.gaps import Kind
+from robustness.data.listing import Sample
 
 Item = tuple[torch.Tensor, int, int, str]
 """Image, target, index within the cell, and what is wrong ("" where nothing is)."""
 
-UNREADABLE, WRONG_SIZE = "unreadable", "of another size"
+_SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
 def read_file(sample: Sample) -> Image.Image:
-    """Decode an image file.
+    """Decode an image file as 8-bit RGB.
 
     Raises:
         OSError: The file cannot be read or is cut short.
@@ -27,16 +33,32 @@ def read_file(sample: Sample) -> Image.Image:
     assert sample.path is not None
     try:
         with Image.open(sample.path) as image:
-            return image.convert("RGB")
+            return as_rgb(image)
     # Pillow answers a broken file with one of several types.
     except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise OSError(str(error)) from error
+
+
+def as_rgb(image: Image.Image) -> Image.Image:
+    """The image in 8-bit RGB; grey of 16 bits is scaled, where Pillow would clip it to white."""
+    if image.mode not in _SIXTEEN_BITS:
+        return image.convert("RGB")
+    values = np.asarray(image).astype(np.float64)
+    return Image.fromarray(np.clip(np.round(values / 257), 0, 255).astype(np.uint8)).convert("RGB")
 
 
 def resize_and_crop(image: Image.Image) -> Image.Image:
     """Resize to 256, crop 224: what the released corruptions were made from."""
     short = TF.resize(image, 256, TF.InterpolationMode.BILINEAR)
     return TF.center_crop(short, 224)
+
+
+def probe_picture(height: int, width: int) -> Image.Image:
+    """A fixed picture with edges, plains and colours: what something does to it identifies it."""
+    rows, columns = np.indices((height, width))
+    planes = [(rows * a + columns * b + rows * columns // 61) % 256 for a, b in ((1, 2), (3, 1))]
+    planes.append(np.where((rows // 16 + columns // 16) % 2, 224, 40))
+    return Image.fromarray(np.stack(planes, axis=-1).astype(np.uint8))
 
 
 @dataclass(frozen=True)
@@ -53,21 +75,44 @@ class Generator:
     frost_dir: Path | None = None
     as_files: bool = True
 
-    def __call__(self, image: Image.Image, key: str, cell: str) -> Image.Image:
-        """The image as `cell` ("corruption/severity") shows it."""
+    def prepare(self, image: Image.Image) -> Image.Image:
+        """What is corrupted, the same for all cells."""
+        return resize_and_crop(image) if self.as_files else image
+
+    def corrupted(self, prepared: Image.Image, key: str, cell: str) -> Image.Image:
+        """A prepared image as `cell` ("corruption/severity") shows it."""
         corruption, severity = cell.split("/")
-        if self.as_files:
-            image = resize_and_crop(image)
         rng = random_state(key, corruption, int(severity), seed=self.seed)
-        changed = corrupt(image, corruption, int(severity), rng, frost_dir=self.frost_dir)
+        changed = corrupt(prepared, corruption, int(severity), rng, frost_dir=self.frost_dir)
         return as_released(changed) if self.as_files else changed
 
+    @cached_property
+    def frost(self) -> str:
+        """Digest of the photographs, or "procedural"."""
+        if self.frost_dir is None:
+            return "procedural"
+        photographs = frost_photographs(self.frost_dir)
+        return hashlib.sha256(b"".join(p.read_bytes() for p in photographs)).hexdigest()[:16]
+
     @property
-    def description(self) -> str:
-        """What makes these images differ from the released ones."""
-        frost = f"frost photographs of {self.frost_dir}" if self.frost_dir else "procedural frost"
-        made = "resize 256, crop 224, JPEG 85" if self.as_files else "no resize, no JPEG"
-        return f"generated, seed {self.seed}, {frost}, {made}"
+    def identity(self) -> dict[str, Any]:
+        """What makes these images differ from others."""
+        quality = RELEASE_QUALITY if self.as_files else None
+        return {"seed": self.seed, "frost": self.frost, "crop": self.as_files, "quality": quality}
+
+    def fingerprint(self, cell: str) -> str:
+        """What the cell's corruption, as it is written today, does to a fixed picture."""
+        changed = self.corrupted(self.prepare(probe_picture(64, 72)), "", cell)
+        return hashlib.sha256(changed.tobytes()).hexdigest()[:16]
+
+
+def described(made: dict[str, Any]) -> str:
+    """In words, what an identity of a generator (or of what it wrote) says."""
+    frost = made["frost"]
+    photographs = "procedural frost" if frost == "procedural" else f"frost photographs {frost}"
+    size = "resize 256, crop 224" if made["crop"] else "size kept"
+    saved = f"JPEG {made['quality']}" if made["quality"] else "no JPEG"
+    return f"generated, seed {made['seed']}, {photographs}, {size}, {saved}"
 
 
 class CellImages(Dataset[Item]):
@@ -107,7 +152,7 @@ class CellImages(Dataset[Item]):
         except OSError:
             # A stand-in keeps the batch whole; the loop leaves it out of every count.
             side = self.image_size or 256
-            image, trouble = Image.new(self.mode, (side, side)), UNREADABLE
+            image, trouble = Image.new(self.mode, (side, side)), str(Kind.UNREADABLE)
         if not trouble and self.image_size and image.size != (self.image_size, self.image_size):
-            trouble = WRONG_SIZE
+            trouble = str(Kind.WRONG_SIZE)
         return self.transform(image.convert(self.mode)), sample.target, index, trouble

@@ -1,4 +1,4 @@
-"""Class lists: ImageNet's WNIDs, the 200 of A and R, ReaL's labels, ImageNet-9's mapping."""
+"""Class lists: ImageNet's WNIDs, those of A and R, ReaL's labels, mappings of other benchmarks."""
 
 import json
 from functools import cache
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 from timm.data import ImageNetInfo
+
+from robustness.errors import UsageError
 
 _TIMM = resources.files("timm.data") / "_info"
 _OURS = Path(__file__).parent / "tables"
@@ -41,3 +43,41 @@ def imagenet9_classes() -> torch.Tensor:
         for first, last in entry["ranges"]:
             classes[first : last + 1] = coarse
     return classes
+
+
+@cache
+def objectnet_classes() -> torch.Tensor:
+    """ObjectNet's class of each of the 1000, -1 where there is none: [1000]."""
+    table = json.loads((_OURS / "objectnet_classes.json").read_text())
+    classes = torch.full((1000,), -1)
+    for index, own in table.items():
+        classes[int(index)] = own
+    return classes
+
+
+def objectnet_targets(names_of: dict[str, str]) -> dict[str, int]:
+    """Class of each of ObjectNet's labels that ImageNet has too.
+
+    Args:
+        names_of: Label to the names of ImageNet's classes, divided by "; ", as released.
+
+    Raises:
+        UsageError: A name is unknown, or the classes of a label are not one of ObjectNet's.
+    """
+    info = ImageNetInfo("imagenet-1k")
+    indices: dict[str, set[int]] = {}
+    for index in range(1000):
+        indices.setdefault(info.index_to_description(index, detailed=False), set()).add(index)
+    classes = objectnet_classes()
+    targets = {}
+    for label, names in names_of.items():
+        own = {
+            int(classes[index])
+            for name in names.split("; ")
+            for index in indices.get(name, ())
+            if classes[index] >= 0
+        }
+        if len(own) != 1:
+            raise UsageError(f"ObjectNet's label {label} is no one class of ImageNet: {names}.")
+        targets[label] = own.pop()
+    return targets

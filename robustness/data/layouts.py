@@ -1,59 +1,43 @@
-"""Finds a benchmark's folder and lists the images of a cell with their classes."""
+"""The one place that knows layouts: where a cell lies and how its folders name the classes."""
 
-import hashlib
+import json
 import os
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 from robustness.corruptions import CORRUPTIONS
 from robustness.data import labels
 from robustness.data.benchmarks import Benchmark
+from robustness.data.gaps import Gap, Kind, some
+from robustness.data.listing import Listing, Sample
+from robustness.errors import UsageError
 
-GENERATED_MARK = "GENERATED.txt"
-"""File that `python -m robustness.corrupt` leaves in the folders it makes."""
+IMAGE_TYPES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+JUNK = ("@eaDir", "__MACOSX", "Thumbs.db", "desktop.ini", "lost+found")
+"""What machines leave in folders; so are all names that begin with a dot."""
 
-NO_FOLDER = "no folder"
-IMAGE_TYPES = (".jpeg", ".jpg", ".png")
-_GROUPS = ("", *dict.fromkeys(row.group for row in CORRUPTIONS.values()))
+OUTSIDE = -1
+"""Class of a folder that the benchmark has and its rule leaves out."""
+
+Classify = Callable[[str], int | None]
+"""Class of a folder's name; None where it names none."""
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One image.
+class Naming:
+    """How folders name the classes.
 
     Attributes:
-        key: Name within its cell, "class folder/file name".
-        target: Index of its class.
-        path: File, or None where the image is not one.
+        of: Makes the function that reads names, given the benchmark's folder and the cell's.
+        folders: Class folders of a complete cell.
     """
 
-    key: str
-    target: int
-    path: Path | None
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The images of a cell, sorted by key, and what is wrong with its folder."""
-
-    samples: tuple[Sample, ...]
-    problems: tuple[str, ...] = ()
-
-    def digest(self) -> str:
-        """Changes when an image comes, goes or is renamed."""
-        names = "\n".join(sample.key for sample in self.samples)
-        return hashlib.sha256(names.encode()).hexdigest()
-
-    def subset(self, count: int) -> "Listing":
-        """The `count` images whose SHA-256 of the key is least, in the order of the keys.
-
-        The choice depends on names alone, is the same in every cell of a benchmark, and a smaller
-        subset lies within a larger one.
-        """
-        drawn = sorted(self.samples, key=lambda s: hashlib.sha256(s.key.encode()).digest())[:count]
-        return Listing(tuple(sorted(drawn, key=lambda s: s.key)), self.problems)
+    of: Callable[[Path, Path], Classify | None]
+    folders: int
 
 
 def find(benchmark: Benchmark, root: Path) -> Path | None:
@@ -61,47 +45,115 @@ def find(benchmark: Benchmark, root: Path) -> Path | None:
     return next((root / f for f in benchmark.folders if (root / f).is_dir()), None)
 
 
+def cell_folder(benchmark: Benchmark, folder: Path, cell: str) -> Path | None:
+    """The folder that holds the class folders of `cell`, or None."""
+    place = _PLACES[benchmark.layout](folder, cell)
+    return place if place is not None and place.is_dir() else None
+
+
 def list_cell(benchmark: Benchmark, folder: Path, cell: str) -> Listing:
     """The images of one cell; what does not belong is a problem, never left out in silence."""
     place = cell_folder(benchmark, folder, cell)
     if place is None:
-        return Listing((), (NO_FOLDER,))
-    classify = _CLASSIFIERS.get(benchmark.layout, _CLASSIFIERS["wnid"])
-    samples: list[Sample] = []
-    problems: list[str] = []
-    for entry in sorted(os.scandir(place), key=lambda e: e.name):
-        if entry.name.startswith(".") or not entry.is_dir():
+        return Listing((), (Gap(Kind.NO_FOLDER, "no folder"),))
+    found = _Found([], [], [], Counter())
+    named = naming(benchmark)
+    classify = named.of(folder, place)
+    if classify is None:
+        text = f"not {named.folders} class folders, so that their order does not name the classes"
+        return Listing((), (Gap(Kind.STRANGE_CLASS, text),))
+    loose = 0
+    for entry in _entries(place, found):
+        if not entry.is_dir():
+            if _is_image(entry.name):
+                loose += 1
+                found.stray.append(entry.name)
             continue
         target = classify(entry.name)
         if target is None:
-            problems.append(f"{entry.name} is no class folder of {benchmark.name}")
-            continue
-        samples.extend(
-            Sample(f"{entry.name}/{name}", target, Path(entry.path, name))
-            for name in sorted(os.listdir(entry.path))  # noqa: PTH208 - three million names
-            if name.lower().endswith(IMAGE_TYPES) and not name.startswith(".")
-        )
-    return Listing(tuple(samples), tuple(problems))
+            found.strange.append(entry.name)
+        elif target == OUTSIDE:
+            found.passed["class folders outside the benchmark's rule"] += 1
+        else:
+            _read_class(entry, target, found)
+    flat = bool(loose) and not found.samples
+    return Listing(tuple(found.samples), tuple(_problems(benchmark, found, flat)), found.notes())
 
 
-def cell_folder(benchmark: Benchmark, folder: Path, cell: str) -> Path | None:
-    """The folder that holds the class folders of `cell`, or None."""
-    if benchmark.layout == "corruptions":
-        corruption, severity = cell.split("/")
-        return _severity_folder(folder, corruption, int(severity))
-    place = folder / cell / "val" if benchmark.layout == "in9" else folder
-    return place if place.is_dir() else None
+def naming(benchmark: Benchmark) -> Naming:
+    """How the benchmark's folders name its classes."""
+    if benchmark.classes == "sorted":
+        return Naming(partial(_of_order, benchmark.num_classes[0]), benchmark.num_classes[0])
+    if isinstance(benchmark.classes, str):
+        return _NAMINGS[benchmark.classes]
+    index = {name: place for place, name in enumerate(benchmark.classes)}
+    return Naming(lambda *_: index.get, len(index))
 
 
-def _severity_folder(folder: Path, corruption: str, severity: int) -> Path | None:
+@dataclass
+class _Found:
+    samples: list[Sample]
+    strange: list[str]
+    stray: list[str]
+    passed: Counter[str]
+
+    def notes(self) -> tuple[str, ...]:
+        return tuple(f"passed over: {count} {what}" for what, count in sorted(self.passed.items()))
+
+
+def _entries(folder: str | Path, found: _Found) -> Iterator[os.DirEntry[str]]:
+    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+        if _is_junk(entry.name):
+            found.passed[entry.name if entry.name in JUNK else "hidden names"] += 1
+        else:
+            yield entry
+
+
+def _read_class(folder: os.DirEntry[str], target: int, found: _Found) -> None:
+    for entry in _entries(folder.path, found):
+        key = f"{folder.name}/{entry.name}"
+        if _is_image(entry.name) and not entry.is_dir():
+            found.samples.append(Sample(key, target, Path(entry.path)))
+        elif entry.is_dir():
+            deeper = [p.relative_to(folder.path) for p in Path(entry.path).rglob("*")]
+            found.stray += [f"{folder.name}/{p}" for p in deeper if _is_image(p.name)]
+        else:
+            found.stray.append(key)
+
+
+def _problems(benchmark: Benchmark, found: _Found, flat: bool) -> Iterator[Gap]:
+    for name in found.strange:
+        yield Gap(Kind.STRANGE_CLASS, f"{name} is no class folder of {benchmark.name}")
+    if flat:
+        text = f"{len(found.stray)} images lie flat, without class folders"
+        yield Gap(Kind.FLAT, f"{text}: {some(found.stray)}")
+    elif found.stray:
+        text = f"{len(found.stray)} files that no rule takes (loose, nested or of an unknown type)"
+        yield Gap(Kind.STRAY, f"{text}: {some(found.stray)}")
+
+
+def _is_junk(name: str) -> bool:
+    return name in JUNK or name.startswith(".")
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_TYPES)
+
+
+_GROUPS = ("", *dict.fromkeys(row.group for row in CORRUPTIONS.values()))
+
+
+def _severity_folder(folder: Path, cell: str) -> Path | None:
+    corruption, severity = cell.split("/")
     for group in _GROUPS:
         base = folder / group / corruption
-        if (base / str(severity)).is_dir():
-            return base / str(severity)
+        if (base / severity).is_dir():
+            return base / severity
         if base.is_dir():
             # C-bar's severities are decimals ("2.30"): the k-th of five, by value.
             steps = sorted((p for p in base.iterdir() if _is_number(p.name)), key=_number_of)
-            return steps[severity - 1] if len(steps) == 5 and not _are_whole(steps) else None
+            whole = all(step.name.isdigit() for step in steps)
+            return steps[int(severity) - 1] if len(steps) == 5 and not whole else None
     return None
 
 
@@ -113,8 +165,13 @@ def _number_of(path: Path) -> float:
     return float(path.name)
 
 
-def _are_whole(steps: list[Path]) -> bool:
-    return all(step.name.isdigit() for step in steps)
+_PLACES: dict[str, Callable[[Path, str], Path | None]] = {
+    "classes": lambda folder, _: folder,
+    "cells": lambda folder, cell: folder / cell,
+    "in9": lambda folder, cell: folder / cell / "val",
+    "objectnet": lambda folder, _: folder / "images",
+    "corruptions": _severity_folder,
+}
 
 
 def _of_wnid(name: str) -> int | None:
@@ -126,12 +183,9 @@ def _of_v2(name: str) -> int | None:
     return int(name) if name.isdecimal() and int(name) < 1000 else _of_wnid(name)
 
 
-def _of_subset(subset: str) -> Callable[[str], int | None]:
-    def classify(name: str) -> int | None:
-        index = _of_wnid(name)
-        return index if index in labels.subset_indices(subset) else None
-
-    return classify
+def _of_subset(subset: str, name: str) -> int | None:
+    index = _of_wnid(name)
+    return index if index in labels.subset_indices(subset) else None
 
 
 def _of_in9(name: str) -> int | None:
@@ -139,10 +193,34 @@ def _of_in9(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-_CLASSIFIERS: dict[str, Callable[[str], int | None]] = {
-    "wnid": _of_wnid,
-    "v2": _of_v2,
-    "a": _of_subset("a"),
-    "r": _of_subset("r"),
-    "in9": _of_in9,
+def _of_order(count: int, _: Path, place: Path) -> Classify | None:
+    """The k-th folder by name is class k, as ImageFolder has it: only where all are there."""
+    names = sorted(e.name for e in os.scandir(place) if e.is_dir() and not _is_junk(e.name))
+    return {name: k for k, name in enumerate(names)}.get if len(names) == count else None
+
+
+@lru_cache(maxsize=2)
+def _of_objectnet(folder: Path, _: Path) -> Classify:
+    """ObjectNet brings its mapping: folder -> label -> names of ImageNet's classes."""
+    try:
+        files = [folder / "mappings" / f"{name}.json" for name in _OBJECTNET_FILES]
+        label_of, names_of = (json.loads(file.read_text()) for file in files)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"imagenet-objectnet needs {folder}/mappings as released: {error}."
+        ) from None
+    targets = labels.objectnet_targets(names_of)
+    known = {name: targets.get(label, OUTSIDE) for name, label in label_of.items()}
+    return known.get
+
+
+_OBJECTNET_FILES = ("folder_to_objectnet_label", "objectnet_to_imagenet_1k")
+
+_NAMINGS = {
+    "wnid": Naming(lambda *_: _of_wnid, 1000),
+    "v2": Naming(lambda *_: _of_v2, 1000),
+    "a": Naming(lambda *_: partial(_of_subset, "a"), 200),
+    "r": Naming(lambda *_: partial(_of_subset, "r"), 200),
+    "in9": Naming(lambda *_: _of_in9, 9),
+    "objectnet": Naming(_of_objectnet, 113),
 }

@@ -1,20 +1,43 @@
-"""Where the images of a benchmark come from: its own folder, our corruptions, or the digits."""
+"""Where images come from: a benchmark's own folder, arrays, our corruptions, the digits."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageOps
 
 from robustness.corruptions.weather import procedural_frost
 from robustness.data import layouts
 from robustness.data.benchmarks import BENCHMARKS, Benchmark
-from robustness.data.images import Generator, read_file
-from robustness.data.layouts import Listing, Sample
+from robustness.data.gaps import Gap, Kind
+from robustness.data.images import Generator, described, read_file
+from robustness.data.listing import Listing, Sample, digest
 from robustness.errors import UsageError
-from vit_ls.data.digits import SIZE as DIGITS_SIZE
 from vit_ls.data.digits import Digits
+
+MANIFEST = "GENERATED.json"
+"""File that `python -m robustness.corrupt` leaves in the folders it makes: what made them."""
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """What made the images of a folder; None where nothing says that they were made.
+
+    Raises:
+        UsageError: The manifest is damaged.
+    """
+    file = folder / MANIFEST
+    try:
+        made: dict[str, Any] = json.loads(file.read_bytes())
+        described(made)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{file} is damaged: {error!r}.") from None
+    return made
 
 
 class Source:
@@ -25,25 +48,23 @@ class Source:
         folder: Where it lies.
     """
 
-    label = "official files"
-    made = ""
-    """What made the images, for the cache's key; empty for files."""
-
     def __init__(self, benchmark: Benchmark, folder: Path) -> None:
         self.benchmark = benchmark
         self.folder = folder
-        if benchmark.generated:
-            self.label = _mark_of(folder)
+        self.made = read_manifest(folder)
 
     @property
-    def image_size(self) -> int | None:
-        """Side of every image, where it is fixed."""
-        return self.benchmark.image_size
+    def label(self) -> str:
+        """What must stand beside every number."""
+        if self.made is not None:
+            return described(self.made)
+        return "generated, origin unknown" if self.benchmark.generated else "official files"
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Gap]:
         """What is wrong with the folder as a whole."""
-        if not self.benchmark.generated and (self.folder / layouts.GENERATED_MARK).exists():
-            return ["generated images, not the released ones: name the folder imagenet-c-generated"]
+        if self.made is not None and not self.benchmark.generated:
+            text = "generated images, not the released ones: name the folder imagenet-c-generated"
+            return [Gap(Kind.MADE_OTHERWISE, text)]
         return []
 
     def cells(self) -> Sequence[str]:
@@ -59,10 +80,82 @@ class Source:
         """The images of a cell."""
         return layouts.list_cell(self.benchmark, self.folder, cell)
 
+    def identity(self, listing: Listing, cell: str, *, verify: bool = False) -> dict[str, str]:
+        """What tells a cell's images from others, for the cache's key.
+
+        Args:
+            listing: The images, already the subset where one is asked for.
+            cell: Name of the cell.
+            verify: By what the files hold instead of their sizes and times.
+        """
+        del cell
+        made = {} if self.made is None else {"made": json.dumps(self.made, sort_keys=True)}
+        return {"names": listing.names(), **listing.files(verify=verify), **made}
+
     def read(self, sample: Sample, cell: str) -> Image.Image:
         """One image of a cell."""
         del cell
-        return read_file(sample)
+        image = read_file(sample)
+        return ImageOps.crop(image, self.benchmark.border) if self.benchmark.border else image
+
+
+class ArraySource(Source):
+    """Arrays as CIFAR-10-C has them: <corruption>.npy, severity after severity, and labels.npy."""
+
+    @property
+    def label(self) -> str:
+        """What must stand beside every number."""
+        return "files"
+
+    def cells(self) -> Sequence[str]:
+        """All cells."""
+        return self.benchmark.cells
+
+    def _files(self, cell: str) -> tuple[Path, Path]:
+        return self.folder / f"{cell.split('/')[0]}.npy", self.folder / "labels.npy"
+
+    @cached_property
+    def _arrays(self) -> dict[Path, Any]:
+        return {}
+
+    def _array(self, file: Path) -> Any:
+        if file not in self._arrays:
+            self._arrays[file] = np.load(file, mmap_mode="r", allow_pickle=False)
+        return self._arrays[file]
+
+    def _first(self, cell: str) -> int:
+        return (int(cell.split("/")[1]) - 1) * self.benchmark.images
+
+    def listing(self, cell: str) -> Listing:
+        """The rows of a cell, named by their place within it."""
+        first, count = self._first(cell), self.benchmark.images
+        try:
+            pictures, labels = (self._array(file) for file in self._files(cell))
+        except FileNotFoundError as error:
+            return Listing((), (Gap(Kind.NO_FOLDER, f"no file {Path(error.filename).name}"),))
+        except (OSError, ValueError) as error:
+            return Listing((), (Gap(Kind.UNREADABLE, f"no array: {error}"),))
+        whole = pictures.ndim == 4 and pictures.shape[-1] == 3 and pictures.dtype == np.uint8
+        if not whole or labels.shape != pictures.shape[:1]:
+            shapes = f"{pictures.dtype} {pictures.shape}, labels {labels.shape}"
+            text = f"arrays must be uint8 [N, H, W, 3] and labels [N], got {shapes}"
+            return Listing((), (Gap(Kind.UNREADABLE, text),))
+        targets = labels[first : first + count].tolist()
+        classes = self.benchmark.num_classes[0]
+        if targets and not 0 <= min(targets) <= max(targets) < classes:
+            text = f"labels must lie in 0 to {classes - 1}, got {min(targets)} to {max(targets)}"
+            return Listing((), (Gap(Kind.STRANGE_CLASS, text),))
+        return Listing(tuple(Sample(f"{i:06d}", int(t), None) for i, t in enumerate(targets)))
+
+    def identity(self, listing: Listing, cell: str, *, verify: bool = False) -> dict[str, str]:
+        """Names and classes, and the two files."""
+        files = tuple(Sample(file.name, 0, file) for file in self._files(cell) if file.exists())
+        return {"names": listing.names(), **Listing(files).files(verify=verify)}
+
+    def read(self, sample: Sample, cell: str) -> Image.Image:
+        """One row."""
+        pictures = self._array(self._files(cell)[0])
+        return Image.fromarray(np.array(pictures[self._first(cell) + int(sample.key)]))
 
 
 class GeneratedSource(Source):
@@ -73,9 +166,9 @@ class GeneratedSource(Source):
         if generator.frost_dir is None:
             procedural_frost()  # Drawn once, before workers start, which inherit it.
         self.generator = generator
-        self.label = self.made = generator.description
+        self.made = generator.identity
 
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Gap]:
         """None: the folder is that of the validation set."""
         return []
 
@@ -92,9 +185,18 @@ class GeneratedSource(Source):
         del cell
         return self._val
 
+    def identity(self, listing: Listing, cell: str, *, verify: bool = False) -> dict[str, str]:
+        """The clean images, and what the generator does."""
+        clean = super().identity(listing, cell, verify=verify)
+        return clean | {"fingerprint": self.generator.fingerprint(cell)}
+
     def read(self, sample: Sample, cell: str) -> Image.Image:
         """One image, corrupted."""
-        return self.generator(read_file(sample), sample.key, cell)
+        return self.generator.corrupted(self.prepared(sample), sample.key, cell)
+
+    def prepared(self, sample: Sample) -> Image.Image:
+        """One image as all cells corrupt it."""
+        return self.generator.prepare(read_file(sample))
 
 
 class DigitsSource(GeneratedSource):
@@ -107,21 +209,30 @@ class DigitsSource(GeneratedSource):
         except ModuleNotFoundError as error:
             raise UsageError("the digits need scikit-learn: pip install -e '.[demo]'") from error
 
-    @property
-    def image_size(self) -> int | None:
-        """Side of the digits."""
-        return DIGITS_SIZE
-
     def listing(self, cell: str) -> Listing:
         """The held-out digits, named by their class and place."""
         del cell
         targets = self.digits.targets
         return Listing(tuple(Sample(f"{t}/{i:03d}", t, None) for i, t in enumerate(targets)))
 
+    @cached_property
+    def _contents(self) -> str:
+        pictures = (self.digits[place][0] for place in range(len(self.digits)))
+        return digest(picture.tobytes().hex() for picture in pictures)
+
+    def identity(self, listing: Listing, cell: str, *, verify: bool = False) -> dict[str, str]:
+        """The digits themselves, and what the generator does."""
+        del verify
+        own = {"names": listing.names(), "contents": self._contents}
+        if cell == "all":
+            return own
+        made = json.dumps(self.made, sort_keys=True)
+        return own | {"made": made, "fingerprint": self.generator.fingerprint(cell)}
+
     def read(self, sample: Sample, cell: str) -> Image.Image:
         """One digit; the cell "all" is clean."""
         image: Image.Image = self.digits[int(sample.key.split("/")[1])][0]
-        return image if cell == "all" else self.generator(image, sample.key, cell)
+        return image if cell == "all" else self.generator.corrupted(image, sample.key, cell)
 
 
 @dataclass(frozen=True)
@@ -132,11 +243,13 @@ class Places:
         root: Data root, or None.
         generate: Make ImageNet-C's corruptions from the validation set.
         generator: How they are made.
+        folders: Folders of benchmarks that lie elsewhere, by name.
     """
 
     root: Path | None
     generate: bool = False
     generator: Generator = field(default_factory=Generator)
+    folders: dict[str, Path] = field(default_factory=dict)
 
     def source(self, benchmark: Benchmark) -> Source | None:
         """The source of a benchmark, or None where its folder is not there.
@@ -147,21 +260,30 @@ class Places:
         if benchmark.layout == "digits":
             bare = Generator(self.generator.seed, self.generator.frost_dir, as_files=False)
             return DigitsSource(benchmark, bare)
-        if self.root is None:
-            raise UsageError(f"--data-root is needed for {benchmark.name}.")
-        if benchmark.generated and self.generate:
-            val = layouts.find(BENCHMARKS["imagenet-val"], self.root)
-            return GeneratedSource(benchmark, val, self.generator) if val else None
-        folder = layouts.find(benchmark, self.root)
-        return Source(benchmark, folder) if folder else None
+        row = self._row(benchmark)
+        folder = self._folder(row)
+        if folder is None:
+            return None
+        if row is not benchmark:
+            return GeneratedSource(benchmark, folder, self.generator)
+        kind = ArraySource if benchmark.layout == "arrays" else Source
+        return kind(benchmark, folder)
 
     def looked(self, benchmark: Benchmark) -> str:
         """Where a benchmark was looked for, in words."""
-        made = benchmark.generated and self.generate
-        row = BENCHMARKS["imagenet-val"] if made else benchmark
+        row = self._row(benchmark)
+        if row.name in self.folders:
+            return f"not found; looked for {self.folders[row.name]}"
         return f"not found; looked for {', '.join(row.folders)} under {self.root}"
 
+    def _row(self, benchmark: Benchmark) -> Benchmark:
+        """The benchmark whose files are read."""
+        made = benchmark.generated and self.generate
+        return BENCHMARKS["imagenet-val"] if made else benchmark
 
-def _mark_of(folder: Path) -> str:
-    mark = folder / layouts.GENERATED_MARK
-    return mark.read_text().strip() if mark.exists() else "generated, origin unknown"
+    def _folder(self, row: Benchmark) -> Path | None:
+        if row.name in self.folders:
+            return self.folders[row.name] if self.folders[row.name].is_dir() else None
+        if self.root is None:
+            raise UsageError(f"--data-root is needed for {row.name}.")
+        return layouts.find(row, self.root)

@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from robustness.files import write_atomically
-from robustness.rules.metrics import corruptions_of, metrics, severity_errors
+from robustness.rules.metrics import corruptions_of, mean_errors, metrics, severity_errors
 from robustness.rules.results import Report, Result
 
 _HEADLINES = (
@@ -50,7 +50,8 @@ def plot_comparison(reports: Sequence[Report], names: Sequence[str], path: Path)
         found = [report.result(benchmark) for report in reports]
         corruptions = list(dict.fromkeys(c for r in found if r for c in corruptions_of(r)))
         if corruptions:
-            values = [[_mean_error(r, c) for c in corruptions] for r in found]
+            means = [mean_errors(r) if r else {} for r in found]
+            values = [[mean.get(c) for c in corruptions] for mean in means]
             groups.append((f"{benchmark}: mean top-1 error", corruptions, values))
     figure = Figure(figsize=(10, 4 * len(groups)), layout="constrained")
     for place, (title, ticks, rows) in enumerate(groups, start=1):
@@ -63,12 +64,6 @@ def plot_comparison(reports: Sequence[Report], names: Sequence[str], path: Path)
         axes.set_xticks(range(len(ticks)), ticks, rotation=45, ha="right")
         axes.legend()
     _save(figure, path)
-
-
-def _mean_error(result: Result | None, corruption: str) -> float | None:
-    errors = severity_errors(result, corruption) if result else []
-    whole = [e for e in errors if e is not None]
-    return sum(whole) / len(whole) if whole and len(whole) == len(errors) else None
 
 
 def _severities(report: Report, result: Result) -> Figure:

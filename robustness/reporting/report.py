@@ -55,6 +55,7 @@ def to_json(report: Report) -> str:
             "right": m.right,
             "images": m.images,
             "note": m.note,
+            "lower_is_better": m.lower_is_better,
         }
         for m in metrics(report)
     ]
@@ -81,12 +82,16 @@ def to_markdown(report: Report) -> str:
     parts = [
         f"# Robustness of {model['name']}",
         f"{model['origin']} weights, sha256 `{model['weights']}`, {model['dtype']}.",
+        f"`{model['class']}`, arguments: {_arguments(model['arguments'])}.",
     ]
     if report.incomplete:
         parts.append("**Incomplete: what was asked for is not all there. See Gaps.**")
     parts.append(markdown_table(_HEAD, [_row(report, m) for m in metrics(report)]))
     parts += [_severity_table(r) for r in report.results if corruptions_of(r)]
     parts.append("## How\n\n" + "\n".join(_how(r) for r in report.results))
+    notes = [f"- {r.benchmark}: {note}" for r in report.results for note in r.all_notes()]
+    if notes:
+        parts.append("## Notes\n\n" + "\n".join(notes))
     gaps = [f"- {r.benchmark}: {gap}" for r in report.results for gap in r.all_gaps()]
     short = {r.benchmark for r in report.results if r.all_gaps()}
     gaps += [
@@ -97,6 +102,10 @@ def to_markdown(report: Report) -> str:
     gaps += [f"- {name}: {where}" for name, where in report.absent.items()]
     parts.append("## Gaps\n\n" + ("\n".join(gaps) or "None."))
     return "\n\n".join(parts) + "\n"
+
+
+def _arguments(arguments: dict[str, str]) -> str:
+    return ", ".join(f"`{key}={value}`" for key, value in arguments.items()) or "none"
 
 
 _HEAD = ("benchmark", "number", "%", "95 % interval", "images", "published", "note")

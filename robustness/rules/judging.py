@@ -2,28 +2,73 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from robustness.data import labels
 
 Counts = dict[str, int]
-Rule = Callable[[torch.Tensor, torch.Tensor, Sequence[str], torch.Tensor], Counts]
-"""Logits [B, classes], targets [B], keys, and which answers are finite [B], to counts."""
+
+NO_ANSWER = -1
+"""Predicted class where the answer is not finite, or stands for no class of the benchmark."""
 
 
-def judge(name: str, logits: torch.Tensor, targets: torch.Tensor, keys: Sequence[str]) -> Counts:
-    """Counts of one batch under the rule `name`.
+class Answers(NamedTuple):
+    """What a model said to a batch.
+
+    Attributes:
+        logits: [B, classes], float32.
+        targets: [B].
+        keys: Names of the images.
+        finite: Which answers are finite, [B].
+    """
+
+    logits: Tensor
+    targets: Tensor
+    keys: Sequence[str]
+    finite: Tensor
+
+
+class Predictions(NamedTuple):
+    """What is kept of each answer: enough for everything that needs no other image.
+
+    Attributes:
+        predicted: Class, in the benchmark's numbering, `NO_ANSWER` where there is none: [B].
+        confidence: Softmax of the best class among those that compete, 0 without an answer: [B].
+        rank: Classes ahead of the target; 0 is right, as many as there are classes without an
+            answer: [B].
+    """
+
+    predicted: Tensor
+    confidence: Tensor
+    rank: Tensor
+
+
+class Verdict(NamedTuple):
+    """Counts of a batch and the predictions that they count."""
+
+    counts: Counts
+    predictions: Predictions
+
+
+Rule = Callable[[Answers], Verdict]
+
+
+def judge(name: str, logits: Tensor, targets: Tensor, keys: Sequence[str]) -> Verdict:
+    """Judge one batch under the rule `name`.
 
     An answer that is not finite is wrong everywhere and counted under "nonfinite".
     """
     logits = logits.float()
     finite = torch.isfinite(logits).all(dim=1)
-    counts = RULES[name](logits, targets, keys, finite)
-    return counts | {"images": len(targets), "nonfinite": int((~finite).sum())}
+    verdict = RULES[name](Answers(logits, targets, keys, finite))
+    counts = {"images": len(targets), "nonfinite": int((~finite).sum())}
+    return Verdict(verdict.counts | counts, verdict.predictions)
 
 
-def _ranks(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
     """Place of each target among the logits, 0 for the best."""
     own = logits.gather(1, targets[:, None])
     index = torch.arange(logits.shape[1], device=logits.device)
@@ -31,77 +76,101 @@ def _ranks(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return ahead.sum(dim=1)
 
 
-def _top(logits: torch.Tensor, targets: torch.Tensor, finite: torch.Tensor) -> tuple[int, int]:
-    ranks = _ranks(logits, targets)
-    return int(((ranks < 1) & finite).sum()), int(((ranks < 5) & finite).sum())
+def _kept(answers: Answers, predicted: Tensor, logits: Tensor, ranks: Tensor) -> Predictions:
+    """The predictions, with those that are not finite set to what counts as none."""
+    confidence = torch.softmax(logits, dim=1).amax(dim=1)
+    return Predictions(
+        torch.where(answers.finite, predicted, NO_ANSWER),
+        torch.where(answers.finite, confidence, 0.0),
+        torch.where(answers.finite, ranks, logits.shape[1]),
+    )
 
 
-def _plain(
-    logits: torch.Tensor, targets: torch.Tensor, _: Sequence[str], finite: torch.Tensor
-) -> Counts:
-    top1, top5 = _top(logits, targets, finite)
+def _tops(predictions: Predictions) -> Counts:
+    # Where there are fewer than five classes, the rank of no answer is below five.
+    answered = predictions.confidence > 0
+    top1, top5 = (int(((predictions.rank < k) & answered).sum()) for k in (1, 5))
     return {"top1": top1, "top5": top5}
 
 
-def _masked(subset: str, prefix: str = "") -> Rule:
-    """Only the 200 classes of the subset compete; images of other classes do not count."""
+def _plain(answers: Answers) -> Verdict:
+    ranks = _ranks(answers.logits, answers.targets)
+    found = _kept(answers, _best(answers.logits), answers.logits, ranks)
+    return Verdict(_tops(found), found)
 
-    def rule(
-        logits: torch.Tensor, targets: torch.Tensor, _: Sequence[str], finite: torch.Tensor
-    ) -> Counts:
-        kept = torch.tensor(labels.subset_indices(subset), device=logits.device)
-        position = torch.full((logits.shape[1],), -1, device=logits.device)
-        position[kept] = torch.arange(len(kept), device=logits.device)
-        inside = position[targets] >= 0
-        logits, targets, finite = logits[inside], targets[inside], finite[inside]
-        top1, top5 = _top(logits[:, kept], position[targets], finite)
-        free1, free5 = _top(logits, targets, finite)
-        counts = {
-            "images": len(targets),
-            "top1": top1,
-            "top5": top5,
-            "top1_unmasked": free1,
-            "top5_unmasked": free5,
-        }
-        return {prefix + name: count for name, count in counts.items()}
+
+def _masked(subset: str) -> Rule:
+    """Only the 200 classes of the subset compete; every image is of one of them."""
+
+    def rule(answers: Answers) -> Verdict:
+        kept = torch.tensor(labels.subset_indices(subset), device=answers.logits.device)
+        position = torch.full((answers.logits.shape[1],), -1, device=kept.device)
+        position[kept] = torch.arange(len(kept), device=kept.device)
+        masked = answers._replace(logits=answers.logits[:, kept], targets=position[answers.targets])
+        verdict, free = _plain(masked), _plain(answers)
+        predicted = verdict.predictions.predicted
+        found = verdict.predictions._replace(
+            predicted=torch.where(predicted >= 0, kept[predicted], NO_ANSWER)
+        )
+        unmasked = {f"{name}_unmasked": count for name, count in free.counts.items()}
+        return Verdict(verdict.counts | unmasked | {"images": len(masked.targets)}, found)
 
     return rule
 
 
-def _val(
-    logits: torch.Tensor, targets: torch.Tensor, keys: Sequence[str], finite: torch.Tensor
-) -> Counts:
+def _clean(subset: str, answers: Answers) -> Counts:
+    """Counts on the images of the 200 classes of a subset, under its mask."""
+    kept = torch.tensor(labels.subset_indices(subset), device=answers.targets.device)
+    inside = torch.isin(answers.targets, kept)
+    keys = [key for key, own in zip(answers.keys, inside.tolist(), strict=True) if own]
+    part = Answers(answers.logits[inside], answers.targets[inside], keys, answers.finite[inside])
+    counts = _masked(subset)(part).counts
+    return {f"{subset}200_{name}": count for name, count in counts.items()}
+
+
+def _val(answers: Answers) -> Verdict:
     """One pass serves the plain numbers, ReaL and the clean accuracy on the classes of A and R."""
-    answers = _best(logits, finite)
+    plain = _plain(answers)
     known = labels.real_labels()
-    found = [known.get(PurePosixPath(key).stem) for key in keys]
-    real = [(answer, right) for answer, right in zip(answers, found, strict=True) if right]
-    return {
-        **_plain(logits, targets, keys, finite),
+    found = [known.get(PurePosixPath(key).stem) for key in answers.keys]
+    best = plain.predictions.predicted.tolist()
+    real = [(answer, right) for answer, right in zip(best, found, strict=True) if right]
+    counts = {
+        **plain.counts,
         "real_named": sum(right is not None for right in found),
         "real_images": len(real),
         "real_top1": sum(answer in right for answer, right in real),
-        **_masked("a", "a200_")(logits, targets, keys, finite),
-        **_masked("r", "r200_")(logits, targets, keys, finite),
+        **_clean("a", answers),
+        **_clean("r", answers),
     }
+    return Verdict(counts, plain.predictions)
 
 
-def _in9(
-    logits: torch.Tensor, targets: torch.Tensor, _: Sequence[str], finite: torch.Tensor
-) -> Counts:
-    """Best of the 1000, then mapped to the nine; an answer outside them is wrong and counts."""
-    mapped = labels.imagenet9_classes()[torch.tensor(_best(logits, finite), dtype=torch.long)]
-    return {
-        "top1": int(((mapped == targets.cpu()) & finite.cpu()).sum()),
-        "unmapped": int((mapped < 0).sum()),
-    }
+def _mapped(classes: Callable[[], Tensor]) -> Rule:
+    """Best of the 1000, then mapped to the benchmark's classes.
+
+    An answer outside them is wrong and counts. A model that has the benchmark's classes itself is
+    judged by them. The rank counts the classes ahead of the first one that would be right.
+    """
+
+    def rule(answers: Answers) -> Verdict:
+        table = classes().to(answers.logits.device)
+        if answers.logits.shape[1] != len(table):
+            verdict = _plain(answers)
+            return Verdict(verdict.counts | {"unmapped": 0}, verdict.predictions)
+        predicted = table[_best(answers.logits)]
+        right = table[None, :] == answers.targets[:, None]
+        first = _best(answers.logits.masked_fill(~right, -torch.inf))
+        found = _kept(answers, predicted, answers.logits, _ranks(answers.logits, first))
+        unmapped = int((found.predicted < 0).sum())
+        return Verdict(_tops(found) | {"unmapped": unmapped}, found)
+
+    return rule
 
 
-def _best(logits: torch.Tensor, finite: torch.Tensor) -> list[int]:
-    """Index of the best class, the lowest one in a tie, -1 where the answer is not finite."""
-    best = (logits == logits.amax(dim=1, keepdim=True)).int().argmax(dim=1)
-    answers: list[int] = torch.where(finite, best, -1).tolist()
-    return answers
+def _best(logits: Tensor) -> Tensor:
+    """Index of the best class, the lowest one in a tie."""
+    return (logits == logits.amax(dim=1, keepdim=True)).int().argmax(dim=1)
 
 
 RULES: dict[str, Rule] = {
@@ -109,5 +178,6 @@ RULES: dict[str, Rule] = {
     "a": _masked("a"),
     "r": _masked("r"),
     "val": _val,
-    "in9": _in9,
+    "in9": _mapped(labels.imagenet9_classes),
+    "objectnet": _mapped(labels.objectnet_classes),
 }

@@ -1,7 +1,7 @@
 """Numbers from integer counts: accuracy with its interval, CE, mCE, relative mCE, gaps."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -9,8 +9,8 @@ from statistics import fmean
 
 from scipy.stats import binomtest
 
-from robustness.data.benchmarks import C_BAR, EXTRA, IN9_VARIANTS, IN_MCE, grid
-from robustness.data.layouts import NO_FOLDER
+from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE
+from robustness.data.gaps import Gap, Kind, gather
 from robustness.rules.judging import Counts
 from robustness.rules.results import Report, Result
 
@@ -29,6 +29,7 @@ class Metric:
         images: Count below the line.
         note: What must stand beside it, or why it is withheld.
         optional: Withheld, it leaves the answer complete: its benchmark was not asked for.
+        lower_is_better: Whether a smaller number is the better one: errors and gaps.
     """
 
     benchmark: str
@@ -40,6 +41,7 @@ class Metric:
     images: int | None = None
     note: str = ""
     optional: bool = False
+    lower_is_better: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,30 @@ def metrics(report: Report) -> list[Metric]:
     """All numbers of a report, withheld ones included, in the order of the benchmarks."""
     found: list[Metric] = []
     for result in report.results:
-        found += _OF_BENCHMARK.get(result.benchmark, _single)(result, report)
+        found += _NUMBERS[result.numbers](result, report)
     return found
 
 
 def severity_errors(result: Result, corruption: str) -> list[float | None]:
-    """Error in percent at severities 1 to 5, None where the cell is not whole."""
-    cells = [result.whole(cell) for cell in grid([corruption])]
+    """Error in percent at each severity, None where the cell is not whole."""
+    cells = [result.whole(cell) for cell in cells_of(result, corruption)]
     return [None if c is None else 100 * (1 - c["top1"] / c["images"]) for c in cells]
+
+
+def mean_errors(result: Result) -> dict[str, float]:
+    """Mean error over the severities in percent, of each corruption that is whole."""
+    errors = {name: severity_errors(result, name) for name in corruptions_of(result)}
+    return {
+        name: fmean(e for e in own if e is not None)
+        for name, own in errors.items()
+        if None not in own
+    }
+
+
+def cells_of(result: Result, corruption: str) -> list[str]:
+    """The cells of a corruption that the result must have, by severity."""
+    names = dict.fromkeys([*result.required, *result.cells])
+    return [name for name in names if name.startswith(f"{corruption}/")]
 
 
 def corruptions_of(result: Result) -> list[str]:
@@ -114,7 +132,12 @@ def _share(result: Result, name: str, counts: Counts, right: str, images: str) -
 
 
 def _single(result: Result, _: Report) -> list[Metric]:
-    return [_accuracy(result, "all", "top-1"), _accuracy(result, "all", "top-5", "top5")]
+    """Top-1 and top-5 of each cell."""
+    return [
+        _accuracy(result, cell, name + ("" if cell == "all" else f" {cell}"), right)
+        for cell in result.required
+        for name, right in (("top-1", "top1"), ("top-5", "top5"))
+    ]
 
 
 def _val(result: Result, report: Report) -> list[Metric]:
@@ -146,28 +169,27 @@ def _in9(result: Result, _: Report) -> list[Metric]:
     same, rand = value["top-1 mixed_same"], value["top-1 mixed_rand"]
     if same is None or rand is None:
         why = "withheld: " + _why(result, ["mixed_same", "mixed_rand"])
-        return [*numbers, Metric(result.benchmark, "BG-gap", None, note=why)]
-    return [*numbers, Metric(result.benchmark, "BG-gap", same - rand, note=result.label)]
+        gap = Metric(result.benchmark, "BG-gap", None, note=why, lower_is_better=True)
+        return [*numbers, gap]
+    gap = Metric(result.benchmark, "BG-gap", same - rand, note=result.label, lower_is_better=True)
+    return [*numbers, gap]
 
 
 def _c(result: Result, report: Report) -> list[Metric]:
-    errors = dict(_mean_errors(result))
+    errors = mean_errors(result)
     reference = alexnet()
+
+    def error_of(corruption: str) -> float:
+        return corruption_error(errors[corruption] / 100, reference.mean[corruption])
+
     numbers = [
-        _over(result, IN_MCE, "mCE", lambda c: corruption_error(errors[c], reference.mean[c])),
+        _over(result, IN_MCE, "mCE", error_of),
         _relative(result, report, errors),
-        _over(result, IN_MCE, "mean error", lambda c: 100 * errors[c]),
+        _over(result, IN_MCE, "mean error", errors.__getitem__),
     ]
     for name in corruptions_of(result):
         kind = "CE" if name in IN_MCE else "CE, extra,"
-        numbers.append(
-            _over(
-                result,
-                [name],
-                f"{kind} {name}",
-                lambda c: corruption_error(errors[c], reference.mean[c]),
-            )
-        )
+        numbers.append(_over(result, [name], f"{kind} {name}", error_of))
     return numbers
 
 
@@ -176,71 +198,64 @@ def _relative(result: Result, report: Report, errors: dict[str, float]) -> Metri
     counts = clean.whole("all") if clean else None
     if counts is None:
         why = "withheld: needs the clean error of a whole imagenet-val"
-        return Metric(result.benchmark, "relative mCE", None, note=why, optional=True)
+        return Metric(
+            result.benchmark, "relative mCE", None, note=why, optional=True, lower_is_better=True
+        )
     reference, clean_error = alexnet(), 1 - counts["top1"] / counts["images"]
     return _over(
         result,
         IN_MCE,
         "relative mCE",
         lambda c: relative_corruption_error(
-            errors[c], clean_error, reference.mean[c], reference.clean
+            errors[c] / 100, clean_error, reference.mean[c], reference.clean
         ),
     )
 
 
-def _c_bar(result: Result, _: Report) -> list[Metric]:
-    errors = dict(_mean_errors(result))
-    return [_over(result, C_BAR, "mean error", lambda c: 100 * errors[c])] + [
-        _over(result, [name], f"error {name}", lambda c: 100 * errors[c]) for name in C_BAR
+def _mean_error(result: Result, _: Report) -> list[Metric]:
+    """The plain mean over the required corruptions; extra ones stand by themselves."""
+    errors = mean_errors(result)
+    required = list(dict.fromkeys(c.split("/")[0] for c in result.required if "/" in c))
+    every = dict.fromkeys([*required, *corruptions_of(result)])
+    return [_over(result, required, "mean error", errors.__getitem__)] + [
+        _over(result, [name], f"error {name}", errors.__getitem__) for name in every
     ]
 
 
-def _digits(result: Result, _: Report) -> list[Metric]:
-    errors = dict(_mean_errors(result))
-    return [
-        _accuracy(result, "all", "top-1 clean"),
-        _over(result, IN_MCE, "mean error", lambda c: 100 * errors[c]),
-    ] + [
-        _over(result, [name], f"error {name}", lambda c: 100 * errors[c])
-        for name in (*IN_MCE, *EXTRA)
-    ]
-
-
-def _mean_errors(result: Result) -> Iterator[tuple[str, float]]:
-    for name in corruptions_of(result):
-        errors = severity_errors(result, name)
-        whole = [e for e in errors if e is not None]
-        if len(whole) == len(errors):
-            yield name, fmean(whole) / 100
+def _clean_and_mean_error(result: Result, report: Report) -> list[Metric]:
+    return [_accuracy(result, "all", "top-1 clean"), *_mean_error(result, report)]
 
 
 def _over(
     result: Result, corruptions: Sequence[str], name: str, of: Callable[[str], float]
 ) -> Metric:
-    cells = grid(corruptions)
-    if any(result.whole(cell) is None for cell in cells):
-        return Metric(result.benchmark, name, None, note="withheld: " + _why(result, cells))
-    return Metric(result.benchmark, name, fmean(of(c) for c in corruptions), note=result.label)
+    cells = [cell for corruption in corruptions for cell in cells_of(result, corruption)]
+    if not cells or any(result.whole(cell) is None for cell in cells):
+        why = "withheld: " + _why(result, cells)
+        return Metric(result.benchmark, name, None, note=why, lower_is_better=True)
+    value = fmean(of(c) for c in corruptions)
+    return Metric(result.benchmark, name, value, note=result.label, lower_is_better=True)
 
 
 def _why(result: Result, cells: Sequence[str]) -> str:
-    if result.gaps:
-        return result.gaps[0]
-    broken = [cell for cell in cells if result.whole(cell) is None]
-    reason = result.cells[broken[0]].gaps[0] if broken[0] in result.cells else NO_FOLDER
+    """All that the cells lack, the same lack of many in one line."""
+    none = [Gap(Kind.NO_FOLDER, "no folder")]
+    broken = {
+        cell: [gap.text for gap in (result.cells[cell].gaps if cell in result.cells else none)]
+        for cell in cells
+        if result.whole(cell) is None
+    }
     if len(cells) == 1:
-        return reason
-    return f"{len(broken)} of {len(cells)} cells are not whole ({broken[0]}: {reason})"
+        broken = {"all": broken[cells[0]]}
+    return "; ".join([gap.text for gap in result.gaps] + gather(broken))
 
 
-_OF_BENCHMARK: dict[str, Callable[[Result, Report], list[Metric]]] = {
-    "imagenet-val": _val,
-    "imagenet-a": _masked,
-    "imagenet-r": _masked,
-    "imagenet-9": _in9,
-    "imagenet-c": _c,
-    "imagenet-c-paper": _c,
-    "imagenet-c-generated": _c,
-    "imagenet-c-bar": _c_bar,
-    "digits": _digits,
+_NUMBERS: dict[str, Callable[[Result, Report], list[Metric]]] = {
+    "accuracy": _single,
+    "val": _val,
+    "masked": _masked,
+    "in9": _in9,
+    "mce": _c,
+    "mean_error": _mean_error,
+    "clean_and_mean_error": _clean_and_mean_error,
 }

@@ -1,5 +1,6 @@
-"""How an image is prepared for the model: the three protocols."""
+"""How an image is prepared for the model: the three protocols, or the caller's own transform."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -7,16 +8,42 @@ from typing import Any
 import torch
 from PIL import Image
 from timm.data import create_transform
+from torchvision.transforms import functional as TF
+
+from robustness.data.images import probe_picture
+from robustness.errors import UsageError
+
+Transform = Callable[[Image.Image], torch.Tensor]
 
 _PAPER = {"crop_pct": 224 / 256, "interpolation": "bicubic"}
+_PROBES = ((224, 224), (300, 400), (32, 32))
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A transform and what it does, in words that are part of the cache's key."""
+    """A transform and what it does.
 
-    apply: Callable[[Image.Image], torch.Tensor]
+    Attributes:
+        apply: The transform.
+        description: For people.
+        identity: Digest of what it makes of fixed pictures.
+    """
+
+    apply: Transform
     description: str
+    identity: str
+
+    @classmethod
+    def of(cls, apply: Transform, description: str) -> "Protocol":
+        """Make one, with its identity.
+
+        Raises:
+            UsageError: The transform draws random numbers.
+        """
+        first, second = _fingerprint(apply), _fingerprint(apply)
+        if first != second:
+            raise UsageError("transform must give the same for the same image, and gives another.")
+        return cls(apply, description, first)
 
 
 def protocol_for(name: str, data_config: dict[str, Any], image_size: int | None) -> Protocol:
@@ -52,7 +79,49 @@ def protocol_for(name: str, data_config: dict[str, Any], image_size: int | None)
         )
     statistics = f"mean {_numbers(config['mean'])}, std {_numbers(config['std'])}"
     transform = create_transform(is_training=False, **config)
-    return Protocol(transform, f"{how}; {statistics}")
+    return Protocol.of(transform, f"{how}; {statistics}")
+
+
+def own_protocol(name: str, transform: Transform, image_size: int | None) -> Protocol:
+    """The caller's transform under the protocol `name`; what it does to fixed images is said.
+
+    Images of a corruption benchmark are cropped already: a second crop gives another number, so
+    that a transform that crops or resizes them is named beside it.
+    """
+    description = "the caller's transform"
+    side = image_size if name == "unchanged" else None
+    if side is not None and not _feeds_unchanged(transform, side):
+        description += f", which does not feed the {side}x{side} images unchanged"
+    return Protocol.of(transform, description)
+
+
+def _feeds_unchanged(transform: Transform, side: int) -> bool:
+    """Whether each channel that comes out is a scaled and shifted channel of what went in."""
+    picture = probe_picture(side, side)
+    given = TF.to_tensor(picture).double()
+    found = transform(picture).double()
+    if found.shape != given.shape:
+        return False
+    given, found = (t.flatten(1) - t.flatten(1).mean(1, keepdim=True) for t in (given, found))
+    slope = (given * found).sum(1, keepdim=True) / (given**2).sum(1, keepdim=True)
+    return bool(torch.allclose(found, slope * given, atol=1e-4 * float(found.abs().max())))
+
+
+def _fingerprint(transform: Transform) -> str:
+    whole = hashlib.sha256()
+    for height, width in _PROBES:
+        for mode in ("RGB", "L"):
+            whole.update(_answer(transform, probe_picture(height, width).convert(mode)))
+    return whole.hexdigest()[:32]
+
+
+def _answer(transform: Transform, picture: Image.Image) -> bytes:
+    """The tensor's shape and bytes; a transform need not take every picture, but one of them."""
+    try:
+        found = transform(picture)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        return type(error).__name__.encode()
+    return f"{tuple(found.shape)} {found.dtype}".encode() + found.contiguous().numpy().tobytes()
 
 
 def _numbers(values: tuple[float, ...]) -> str:

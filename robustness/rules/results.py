@@ -3,16 +3,20 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from robustness.data.gaps import gather
+from robustness.data.gaps import Gap, Kind, gather
 from robustness.rules.judging import Counts
+
+FORMAT = 2
+"""Of report.json; another one is refused."""
 
 
 @dataclass
 class CellResult:
-    """Counts of one cell and the reasons why they are not the whole cell."""
+    """Counts of one cell, the reasons why they are not the whole cell, and what was passed over."""
 
     counts: Counts = field(default_factory=dict)
-    gaps: list[str] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -21,9 +25,12 @@ class Result:
 
     Attributes:
         benchmark: Name of the row.
+        numbers: What is made of the counts (`metrics`).
         folder: Folder under the data root.
         label: What must stand beside every number: which files, which subset.
-        transform: How images were prepared.
+        transform: How images were prepared, in words.
+        identity: Digests of the transform and of the images' names, what made them, and the number
+            of images of each cell: two results with the same are comparable.
         images: Images that each cell must have counted.
         required: Cells that a complete benchmark has.
         cells: What was found.
@@ -31,13 +38,15 @@ class Result:
     """
 
     benchmark: str
+    numbers: str
     folder: str
     label: str
     transform: str
+    identity: dict[str, str]
     images: int
     required: list[str]
     cells: dict[str, CellResult] = field(default_factory=dict)
-    gaps: list[str] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
 
     def whole(self, cell: str) -> Counts | None:
         """The counts of a cell that lacks nothing, or None."""
@@ -46,7 +55,13 @@ class Result:
 
     def all_gaps(self) -> list[str]:
         """Everything that is missing, the same lack of many cells in one line."""
-        return self.gaps + gather({name: cell.gaps for name, cell in self.cells.items()})
+        return [gap.text for gap in self.gaps] + gather(
+            {name: [gap.text for gap in cell.gaps] for name, cell in self.cells.items()}
+        )
+
+    def all_notes(self) -> list[str]:
+        """Everything that was passed over, the same of many cells in one line."""
+        return gather({name: cell.notes for name, cell in self.cells.items()})
 
 
 @dataclass
@@ -54,13 +69,13 @@ class Report:
     """A whole run. Holds nothing that differs between two runs of the same question.
 
     Attributes:
-        model: Name, weights, origin of the weights, dtype and options of the model.
+        model: Name, class, arguments, weights, origin of the weights and dtype of the model.
         results: By benchmark.
         absent: Asked-for or known benchmarks without a folder, and where it was looked for.
         incomplete: Whether what was asked for is not all there.
     """
 
-    model: dict[str, str]
+    model: dict[str, Any]
     results: list[Result] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     incomplete: bool = False
@@ -71,17 +86,33 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return asdict(self)
+        return {"format": FORMAT} | asdict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Report":
         """Inverse of `to_dict`.
 
         Raises:
-            KeyError, TypeError: It is no report.
+            KeyError, TypeError, ValueError: It is no report of this format.
         """
+        if content["format"] != FORMAT:
+            raise ValueError(f"format must be {FORMAT}, got {content['format']}.")
         results = [
-            Result(**{**r, "cells": {name: CellResult(**c) for name, c in r["cells"].items()}})
-            for r in content["results"]
+            Result(
+                **{
+                    **result,
+                    "cells": {name: _cell(cell) for name, cell in result["cells"].items()},
+                    "gaps": _gaps(result["gaps"]),
+                }
+            )
+            for result in content["results"]
         ]
         return cls(content["model"], results, content["absent"], content["incomplete"])
+
+
+def _cell(content: dict[str, Any]) -> CellResult:
+    return CellResult(**{**content, "gaps": _gaps(content["gaps"])})
+
+
+def _gaps(content: list[list[str]]) -> list[Gap]:
+    return [Gap(Kind(kind), text) for kind, text in content]

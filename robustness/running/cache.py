@@ -1,49 +1,108 @@
-"""Counts of finished cells on disk: one small file each, replaced as a whole, checked when read."""
+"""Finished cells on disk: counts and predictions, replaced as a whole, checked when read."""
 
-import hashlib
 import json
 import logging
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+
+from robustness.data.listing import digest as digest_of
+from robustness.errors import UsageError
 from robustness.files import write_atomically
 from robustness.rules.judging import Counts
+from robustness.running import predictions
 
 _logger = logging.getLogger(__name__)
 
+_NEAR = 1e-4
+"""How far answers to the fixed input may be apart, of their largest: rounding, no other model."""
+
+
+class Kept(NamedTuple):
+    """A finished cell.
+
+    Attributes:
+        counts: Its counts.
+        content: Bytes of its file of predictions.
+        kind: Suffix of that file.
+    """
+
+    counts: Counts
+    content: bytes
+    kind: str
+
 
 class Cache:
-    """Counts by key; a key is a flat dictionary of everything that decides the counts."""
+    """Finished cells by key.
 
-    def __init__(self, folder: Path) -> None:
+    A key is a flat dictionary of data that decides the counts. The model's answer to a fixed input
+    decides too, and stands beside the key because it is compared up to rounding.
+
+    Args:
+        folder: Where they are kept; None keeps nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
         self.folder = folder
 
-    def load(self, key: dict[str, str]) -> Counts | None:
-        """The counts, or None where there are none that can be trusted."""
-        path = self._path(key)
+    def load(self, key: dict[str, str], answer: tuple[float, ...]) -> Kept | None:
+        """The cell, or None where there is none that can be trusted.
+
+        Raises:
+            UsageError: The place cannot be read.
+        """
+        if self.folder is None:
+            return None
+        path = _path(self.folder, key)
         try:
             entry = json.loads(path.read_bytes())
-            if entry["key"] == key and entry["check"] == _check(key, entry["counts"]):
-                counts: Counts = entry["counts"]
-                return counts
+            content = path.with_suffix(f".{entry['kind']}").read_bytes()
+            sound = entry["check"] == _check(key, entry["counts"], predictions.digest(content))
+            if entry["key"] == key and sound:
+                if not _near(tuple(entry["answer"]), answer):
+                    return None
+                return Kept(entry["counts"], content, entry["kind"])
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise UsageError(f"--cache: {path} cannot be read: {error.strerror}.") from error
         except (ValueError, KeyError, TypeError):
             pass
         _logger.warning("%s is damaged: the cell is evaluated again.", path)
         return None
 
-    def store(self, key: dict[str, str], counts: Counts) -> None:
-        """Keep the counts of a finished cell."""
-        entry = {"key": key, "counts": counts, "check": _check(key, counts)}
-        write_atomically(self._path(key), json.dumps(entry, indent=1, sort_keys=True).encode())
+    def store(self, key: dict[str, str], answer: tuple[float, ...], kept: Kept) -> None:
+        """Keep a finished cell."""
+        if self.folder is None:
+            return
+        path = _path(self.folder, key)
+        entry = {
+            "key": key,
+            "answer": answer,
+            "counts": kept.counts,
+            "kind": kept.kind,
+            "check": _check(key, kept.counts, predictions.digest(kept.content)),
+        }
+        write_atomically(path.with_suffix(f".{kept.kind}"), kept.content)
+        write_atomically(path, json.dumps(entry, indent=1, sort_keys=True).encode())
 
-    def _path(self, key: dict[str, str]) -> Path:
-        return self.folder / key["weights"][:12] / f"{_digest(key)}.json"
+
+def _path(folder: Path, key: dict[str, str]) -> Path:
+    return folder / key["weights"][:12] / f"{_digest(key)}.json"
 
 
-def _check(key: dict[str, str], counts: Counts) -> str:
-    return _digest({"key": key, "counts": counts})
+def _near(kept: tuple[float, ...], asked: tuple[float, ...]) -> bool:
+    """Whether two answers are one but for rounding; answers that are not finite never are."""
+    if len(kept) != len(asked):
+        return False
+    scale = max((abs(value) for value in asked), default=0.0)
+    return bool(np.allclose(kept, asked, rtol=0, atol=_NEAR * scale))
+
+
+def _check(key: dict[str, str], counts: Counts, content: str) -> str:
+    return _digest({"key": key, "counts": counts, "content": content})
 
 
 def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return digest_of([json.dumps(content, sort_keys=True)])

@@ -1,19 +1,25 @@
 """The loop: one cell through the model, to integer counts, over any number of processes."""
 
 import os
+import time
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from timm.utils.distributed import init_distributed_device_so
 from torch.utils.data import DataLoader, Subset
 
-from robustness.data.images import UNREADABLE, CellImages
-from robustness.rules.judging import Counts, judge
+from robustness.data.gaps import Gap, Kind, some
+from robustness.data.images import CellImages
+from robustness.errors import UsageError
+from robustness.rules.judging import Counts, Verdict, judge
+from robustness.running.predictions import Table
 
-_NAMED = 3
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,15 +30,19 @@ class Team:
         device: Of this process.
         rank: Number of this process.
         size: Number of processes.
+        borrowed: Whether the caller has made the group, and will end it.
     """
 
     device: torch.device
     rank: int = 0
     size: int = 1
+    borrowed: bool = False
 
     @classmethod
     def join(cls, device: str) -> "Team":
         """Join the processes that torchrun started, or work alone."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(torch.device(device), dist.get_rank(), dist.get_world_size(), borrowed=True)
         joined = init_distributed_device_so(device)
         return cls(torch.device(joined["device"]), joined["global_rank"], joined["world_size"])
 
@@ -44,16 +54,38 @@ class Team:
         dist.all_gather_object(values, value)
         return values
 
-    def from_first(self, value: object) -> object:
+    def from_first(self, value: Any) -> Any:
         """The first process's value."""
         box = [value]
         if self.size > 1:
             dist.broadcast_object_list(box)
         return box[0]
 
+    def by_first(self, work: Callable[[], T]) -> T:
+        """What the first process's work gives, in every process; its failure is everyone's.
+
+        Raises:
+            UsageError: The work failed so.
+        """
+        found: T | None = None
+        failure: str | None = None
+        if self.rank == 0:
+            try:
+                found = work()
+            except UsageError as error:
+                failure = str(error)
+        found, failure = self.from_first((found, failure))
+        if failure is not None:
+            raise UsageError(failure)
+        return cast(T, found)
+
+    def wait(self) -> None:
+        """Go on when all processes have come here."""
+        self.everything(None)
+
     def leave(self) -> None:
-        """End the group, if there is one."""
-        if self.size > 1:
+        """End the group, if it is ours."""
+        if self.size > 1 and not self.borrowed:
             dist.destroy_process_group()
 
 
@@ -78,20 +110,32 @@ class Loop:
 
 @dataclass
 class Outcome:
-    """Counts of a cell, and the images that could not be judged as they should."""
+    """Counts of a cell, its predictions, and the images that could not be judged as they should.
 
-    counts: Counts = field(default_factory=dict)
-    trouble: dict[str, list[str]] = field(default_factory=dict)
+    Attributes:
+        counts: Integer counts.
+        table: The answers to the images that could be read.
+        trouble: Kind of gap to names of images.
+        seconds: How long it took.
+        waiting: Share of it in which the model waited for images, of the first process.
+    """
 
-    def gaps(self) -> list[str]:
-        """One line for each kind of trouble, with the first names."""
-        lines = [
-            f"{len(keys)} images {what}: {', '.join(sorted(keys)[:_NAMED])}"
+    counts: Counts
+    table: Table
+    trouble: dict[str, list[str]]
+    seconds: float = 0.0
+    waiting: float = 0.0
+
+    def gaps(self) -> list[Gap]:
+        """One for each kind of trouble, with the first names."""
+        found = [
+            Gap(Kind(what), f"{len(keys)} images {what}: {some(sorted(keys))}")
             for what, keys in sorted(self.trouble.items())
         ]
-        if self.counts.get("nonfinite"):
-            lines.append(f"{self.counts['nonfinite']} answers of the model are not finite")
-        return lines
+        lost = self.counts.get("nonfinite")
+        if lost:
+            found.append(Gap(Kind.NOT_FINITE, f"{lost} answers of the model are not finite"))
+        return found
 
 
 @torch.inference_mode()
@@ -100,6 +144,7 @@ def run_cell(loop: Loop, images: CellImages, rule: str) -> Outcome:
 
     Process r takes images r, r + size, ...: no image is padded in or counted twice.
     """
+    began = time.monotonic()
     share = Subset(images, range(loop.team.rank, len(images), loop.team.size))
     loader: DataLoader[Any] = DataLoader(
         share,
@@ -109,31 +154,55 @@ def run_cell(loop: Loop, images: CellImages, rule: str) -> Outcome:
     )
     counts: Counter[str] = Counter()
     trouble: list[tuple[str, str]] = []
-    autocast = torch.autocast(
-        loop.team.device.type, loop.dtype, enabled=loop.dtype != torch.float32
-    )
+    rows: list[np.ndarray[Any, Any]] = []
+    waited, asked = 0.0, time.monotonic()
     for pixels, targets, indices, troubles in loader:
+        waited += time.monotonic() - asked
         keys = [images.samples[i].key for i in indices.tolist()]
         trouble += [(what, key) for what, key in zip(troubles, keys, strict=True) if what]
-        readable = torch.tensor([what != UNREADABLE for what in troubles])
-        if not readable.any():
-            continue
-        with autocast:
-            logits = loop.model(pixels[readable].to(loop.team.device, non_blocking=True))
-        kept = [key for key, ok in zip(keys, readable.tolist(), strict=True) if ok]
-        counts.update(judge(rule, logits, targets[readable].to(logits.device), kept))
-    return _join(loop.team, dict(counts), trouble)
-
-
-def _join(team: Team, counts: Counts, trouble: list[tuple[str, str]]) -> Outcome:
-    total: Counter[str] = Counter()
-    outcome = Outcome()
-    for part in team.everything((counts, trouble)):
-        total.update(part[0])
-        for what, key in part[1]:
-            outcome.trouble.setdefault(what, []).append(key)
-    outcome.counts = dict(sorted(total.items()))
+        readable = torch.tensor([what != Kind.UNREADABLE for what in troubles])
+        if readable.any():
+            kept = [key for key, ok in zip(keys, readable.tolist(), strict=True) if ok]
+            verdict = _judged(loop, pixels[readable], targets[readable], kept, rule)
+            counts.update(verdict.counts)
+            columns = (indices[readable], targets[readable], *verdict.predictions)
+            rows.append(np.stack([c.double().cpu().numpy() for c in columns], axis=1))
+        asked = time.monotonic()
+    outcome = _join(loop.team, images, dict(counts), trouble, rows)
+    outcome.seconds = time.monotonic() - began
+    outcome.waiting = waited / max(outcome.seconds, 1e-9)
     return outcome
+
+
+def _judged(
+    loop: Loop, pixels: torch.Tensor, targets: torch.Tensor, keys: list[str], rule: str
+) -> Verdict:
+    device = loop.team.device
+    with torch.autocast(device.type, loop.dtype, enabled=loop.dtype != torch.float32):
+        logits = loop.model(pixels.to(device, non_blocking=True))
+    return judge(rule, logits, targets.to(logits.device), keys)
+
+
+def _join(
+    team: Team,
+    images: CellImages,
+    counts: Counts,
+    trouble: list[tuple[str, str]],
+    rows: list[np.ndarray[Any, Any]],
+) -> Outcome:
+    total: Counter[str] = Counter()
+    names: dict[str, list[str]] = {}
+    own = np.concatenate(rows) if rows else np.zeros((0, 5))
+    parts = team.everything((counts, trouble, own))
+    for found, lost, _ in parts:
+        total.update(found)
+        for what, key in lost:
+            names.setdefault(what, []).append(key)
+    whole = np.concatenate([part[2] for part in parts])
+    whole = whole[np.argsort(whole[:, 0])]
+    keys = [images.samples[int(index)].key for index in whole[:, 0]]
+    columns = dict(zip(("label", "predicted", "confidence", "rank"), whole[:, 1:].T, strict=True))
+    return Outcome(dict(sorted(total.items())), Table.of(keys, columns), names)
 
 
 def spare_workers() -> int:

@@ -1,29 +1,33 @@
 """From a request to a report: plan the cells, take what is cached, evaluate the rest."""
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
-from torch import nn
 
 import vit_ls
-from robustness.data import layouts
 from robustness.data.benchmarks import Benchmark
+from robustness.data.gaps import Gap, Kind
 from robustness.data.images import CellImages
-from robustness.data.layouts import Listing
+from robustness.data.listing import Listing, digest
 from robustness.data.sources import Places, Source
 from robustness.errors import UsageError
+from robustness.files import write_atomically
 from robustness.rules.metrics import metrics
-from robustness.rules.protocols import Protocol, protocol_for
+from robustness.rules.protocols import Protocol
 from robustness.rules.results import CellResult, Report, Result
-from robustness.running.cache import Cache
-from robustness.running.loop import Loop, Outcome, run_cell
+from robustness.running import predictions
+from robustness.running.cache import Cache, Kept
+from robustness.running.loop import Loop, run_cell
 from robustness.running.subject import Subject
 
 _logger = logging.getLogger(__name__)
+
+_ELSEWHERE_TOO = ("names", "sizes", "made", "fingerprint")
+"""What tells images from others on another machine too, where times of modification do not."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,14 @@ class Request:
         places: Where their images come from.
         named: Whether the user named the benchmarks, so that an absent one is a gap.
         max_images: Images of each cell at most, or None.
+        verify: Know images by what their files hold, not by their sizes and times.
     """
 
     benchmarks: Sequence[Benchmark]
     places: Places
     named: bool = False
     max_images: int | None = None
+    verify: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class PlannedCell:
 
     name: str
     listing: Listing
-    gaps: list[str]
+    gaps: list[Gap]
     key: dict[str, str]
 
 
@@ -68,6 +74,7 @@ class PlannedBenchmark:
     source: Source
     protocol: Protocol
     wanted: int
+    verify: bool
 
     def cells(self, subject: Subject, dtype: torch.dtype) -> Iterator[PlannedCell]:
         """List the cells one after the other: all at once would be millions of names."""
@@ -76,20 +83,20 @@ class PlannedBenchmark:
             listing = self.source.listing(name)
             gaps = list(listing.problems)
             found = len(listing.samples)
-            if found != row.images and layouts.NO_FOLDER not in gaps:
-                gaps.append(f"{found} images of {row.images}")
+            if found != row.images and not any(gap.kind == Kind.NO_FOLDER for gap in gaps):
+                gaps.append(Gap(Kind.COUNT, f"{found} images of {row.images}"))
             chosen = listing if self.wanted == row.images else listing.subset(self.wanted)
+            images = self.source.identity(chosen, name, verify=self.verify)
             key = {
-                "weights": subject.weights,
-                "model": subject.name,
+                **subject.identity,
                 "benchmark": row.name,
                 "cell": name,
                 "rule": row.rule,
-                "transform": self.protocol.description,
+                "transform": self.protocol.identity,
+                "border": str(row.border),
                 "dtype": str(dtype),
-                "images": chosen.digest(),
-                "made": self.source.made,
                 "version": vit_ls.__version__,
+                **{f"images_{what}": value for what, value in images.items()},
             }
             yield PlannedCell(name, chosen, gaps, key)
 
@@ -100,9 +107,11 @@ class PlannedBenchmark:
             label += f"; subset of {self.wanted} images of {self.benchmark.images} in each cell"
         return Result(
             self.benchmark.name,
+            self.benchmark.numbers,
             self.source.folder.name,
             label,
             self.protocol.description,
+            {"transform": self.protocol.identity, "images": str(self.wanted)},
             self.wanted,
             list(self.benchmark.cells),
             gaps=self.source.problems(),
@@ -119,26 +128,38 @@ def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
         source = request.places.source(row)
         if source is None:
             continue
-        if subject.num_classes != row.num_classes:
+        if subject.num_classes not in row.num_classes:
             raise UsageError(
-                f"{row.name} needs a model of {row.num_classes} classes, "
+                f"{row.name} needs a model of {' or '.join(map(str, row.num_classes))} classes, "
                 f"got {subject.name} with {subject.num_classes}."
             )
-        protocol = protocol_for(row.protocol, subject.data_config, source.image_size)
+        protocol = subject.protocol(row.protocol, row.image_size)
         wanted = min(request.max_images or row.images, row.images)
-        yield PlannedBenchmark(row, source, protocol, wanted)
+        yield PlannedBenchmark(row, source, protocol, wanted, request.verify)
 
 
-def run(request: Request, subject: Subject, loop: Loop, cache: Cache) -> Report:
+def run(
+    request: Request, subject: Subject, loop: Loop, cache: Cache, output: Path | None = None
+) -> Report:
     """Evaluate everything that is found; the report says what is not.
 
     Every process of the team must call it; the first one reads and writes the cache.
+
+    Args:
+        request: What is asked.
+        subject: The model.
+        loop: How it is run.
+        cache: Finished cells.
+        output: Folder that takes the predictions of each cell, or None.
     """
     report = new_report(request, subject, loop.dtype)
     for planned in plan(request, subject):
         result = planned.result()
+        data: list[str] = []
         for cell in planned.cells(subject, loop.dtype):
-            result.cells[cell.name] = _cell_result(planned, cell, subject, loop, cache)
+            result.cells[cell.name] = _cell_result(planned, cell, subject, loop, cache, output)
+            data += [cell.name, *(cell.key.get(f"images_{what}", "") for what in _ELSEWHERE_TOO)]
+        result.identity["data"] = digest(data)
         report.results.append(result)
     asked_in_vain = request.named and bool(report.absent)
     withheld = any(m.value is None and not m.optional for m in metrics(report))
@@ -155,6 +176,8 @@ def new_report(request: Request, subject: Subject, dtype: torch.dtype) -> Report
     }
     model = {
         "name": subject.name,
+        "class": subject.identity["class"],
+        "arguments": subject.arguments,
         "weights": subject.weights,
         "origin": subject.origin,
         "dtype": str(dtype).removeprefix("torch."),
@@ -163,75 +186,42 @@ def new_report(request: Request, subject: Subject, dtype: torch.dtype) -> Report
 
 
 def _cell_result(
-    planned: PlannedBenchmark, cell: PlannedCell, subject: Subject, loop: Loop, cache: Cache
+    planned: PlannedBenchmark,
+    cell: PlannedCell,
+    subject: Subject,
+    loop: Loop,
+    cache: Cache,
+    output: Path | None,
 ) -> CellResult:
+    notes = list(cell.listing.notes)
     if not cell.listing.samples:
-        return CellResult({}, cell.gaps or ["no images"])
-    first = loop.team.rank == 0
-    counts = loop.team.from_first(cache.load(cell.key) if first else None)
+        return CellResult({}, cell.gaps or [Gap(Kind.NO_IMAGES, "no images")], notes)
     where = f"{planned.benchmark.name} {cell.name}"
-    if isinstance(counts, dict):
+    kept = loop.team.by_first(lambda: cache.load(cell.key, subject.answer))
+    gaps = cell.gaps
+    if kept is not None:
         _logger.info("%s: cached", where)
-        return CellResult(counts, cell.gaps)
-    began = time.monotonic()
-    outcome = _evaluate(planned, cell, subject, loop)
-    took = time.monotonic() - began
-    _logger.info("%s: %d images in %.1f s", where, outcome.counts.get("images", 0), took)
-    if first and not outcome.gaps():
-        cache.store(cell.key, outcome.counts)
-    return CellResult(outcome.counts, cell.gaps + outcome.gaps())
-
-
-def _evaluate(
-    planned: PlannedBenchmark, cell: PlannedCell, subject: Subject, loop: Loop
-) -> Outcome:
-    images = CellImages(
-        cell.listing.samples,
-        partial(planned.source.read, cell=cell.name),
-        planned.protocol.apply,
-        channels=subject.data_config["input_size"][0],
-        image_size=planned.source.image_size,
-    )
-    return run_cell(loop, images, planned.benchmark.rule)
-
-
-def seconds_per_image(model: nn.Module, subject: Subject, loop: Loop) -> float:
-    """Time of the model alone for one image of a batch, measured once."""
-    size = (loop.batch_size, *subject.data_config["input_size"])
-    batch = torch.zeros(size, device=loop.team.device)
-    with torch.inference_mode():
-        model(batch[:1])
-        began = time.perf_counter()
-        model(batch).sum().item()
-    return (time.perf_counter() - began) / loop.batch_size
-
-
-def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> list[str]:
-    """What a run would do, in lines: images, transforms, the model's hash, what it costs."""
-    parameters = sum(p.numel() for p in subject.model.parameters())
-    lines = [
-        f"model {subject.name}, {parameters / 1e6:.2f} M parameters, {subject.origin} weights",
-        f"weights sha256 {subject.weights}",
-    ]
-    to_do = 0
-    for planned in plan(request, subject):
-        cells = list(planned.cells(subject, loop.dtype))
-        cached = [cell for cell in cells if cell.listing.samples and cache.load(cell.key)]
-        images = sum(len(cell.listing.samples) for cell in cells)
-        to_do += images - sum(len(cell.listing.samples) for cell in cached)
-        result = planned.result()
-        result.cells = {cell.name: CellResult({}, cell.gaps) for cell in cells}
-        lines += [
-            f"{planned.benchmark.name}: {images} images in {len(cells)} cells "
-            f"({len(cached)} cached) of {planned.source.folder}; {result.label}",
-            f"  transform: {result.transform}",
-            *(f"  gap: {gap}" for gap in result.all_gaps()),
-        ]
-    absent = new_report(request, subject, loop.dtype).absent
-    lines += [f"{name}: {where}" for name, where in absent.items()]
-    rate = seconds_per_image(loop.model, subject, loop)
-    lines.append(
-        f"cost: {to_do} images to evaluate, about {to_do * rate / 60:.1f} min of the model alone "
-        f"at {rate * 1000:.2f} ms each on {loop.team.device}"
-    )
-    return lines
+    else:
+        images = CellImages(
+            cell.listing.samples,
+            partial(planned.source.read, cell=cell.name),
+            planned.protocol.apply,
+            channels=subject.channels,
+            image_size=planned.benchmark.image_size,
+        )
+        outcome = run_cell(loop, images, planned.benchmark.rule)
+        count = outcome.counts.get("images", 0)
+        _logger.info(
+            "%s: %d images in %.1f s, %.0f images/s, %.0f %% of it waiting for images",
+            where, count, outcome.seconds, count / outcome.seconds, 100 * outcome.waiting,
+        )  # fmt: skip
+        kept = Kept(outcome.counts, predictions.encode(outcome.table), predictions.suffix())
+        gaps = gaps + outcome.gaps()
+        if not outcome.gaps():
+            finished = kept
+            loop.team.by_first(lambda: cache.store(cell.key, subject.answer, finished))
+    if output is not None:
+        name, written = planned.benchmark.name, kept
+        file = predictions.file_of(output, name, cell.name, written.kind)
+        loop.team.by_first(lambda: write_atomically(file, written.content))
+    return CellResult(kept.counts, gaps, notes)

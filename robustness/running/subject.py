@@ -2,8 +2,11 @@
 
 import difflib
 import hashlib
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import timm
@@ -12,7 +15,9 @@ from timm.data import resolve_model_data_config
 from timm.models import load_state_dict
 
 import vit_ls  # noqa: F401 - registers its models with timm
+from robustness.data.images import probe_picture
 from robustness.errors import UsageError
+from robustness.rules.protocols import Protocol, protocol_for
 from vit_ls import engine
 from vit_ls.paper import named
 
@@ -26,21 +31,91 @@ class Subject:
         name: timm's name, with the tag of the weights where they are timm's, and with the options
             that it was built with.
         weights: SHA-256 over the names, types, shapes and bytes of the state.
-        origin: Where the weights are from: "checkpoint", "pretrained" or "random".
-        data_config: timm's data configuration at test size.
+        origin: Where the weights are from: "checkpoint", "pretrained", "random" or "caller".
+        arguments: What the model was built with, as texts.
+        num_classes: Length of the model's answer.
+        channels: 3 for RGB, 1 for grey.
+        protocol: Makes the transform of a protocol for images of a side (None where it varies).
+        answer: What the model says to a fixed input: its first class scores.
     """
 
     model: torch.nn.Module
     name: str
     weights: str
     origin: str
-    data_config: dict[str, Any]
+    arguments: dict[str, str]
+    num_classes: int
+    channels: int
+    protocol: Callable[[str, int | None], Protocol]
+    answer: tuple[float, ...]
 
     @property
-    def num_classes(self) -> int:
-        """Length of the model's answer."""
-        classes: Any = self.model.num_classes
-        return int(classes)
+    def identity(self) -> dict[str, str]:
+        """What the model is, for the cache's key; `answer` is compared beside it."""
+        kind = type(self.model)
+        return {
+            "model": self.name,
+            "class": f"{kind.__module__}.{kind.__qualname__}",
+            "arguments": json.dumps(self.arguments, sort_keys=True),
+            "weights": self.weights,
+        }
+
+    def probe(self) -> torch.Tensor:
+        """A fixed picture as the model takes it: [C, H, W]."""
+        return _probe(self.protocol, self.channels)
+
+
+_ANSWERS = 64
+"""Class scores that an answer keeps, evenly spread."""
+
+
+def make_subject(
+    model: torch.nn.Module,
+    protocol: Callable[[str, int | None], Protocol],
+    *,
+    name: str,
+    origin: str = "caller",
+    arguments: Mapping[str, Any] | None = None,
+    channels: int = 3,
+) -> Subject:
+    """A subject of any model that answers images [B, C, H, W] with scores [B, classes].
+
+    Raises:
+        UsageError: The answer has another shape, or the model cannot take the transform's images.
+    """
+    model = model.eval()
+    parameter = next(model.parameters(), None)
+    device = torch.device("cpu") if parameter is None else parameter.device
+    pixels = _probe(protocol, channels)[None].to(device)
+    try:
+        with torch.inference_mode():
+            scores = model(pixels)
+    # Whatever a foreign model raises for an input that it cannot take.
+    except Exception as error:
+        shape = tuple(pixels.shape)
+        raise UsageError(f"{name} cannot take images {shape}: {_first_line(error)}") from error
+    if not isinstance(scores, torch.Tensor) or scores.ndim != 2:
+        got = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+        raise UsageError(f"{name} must answer with scores [B, classes], got {got}.")
+    places = torch.linspace(0, scores.shape[1] - 1, min(_ANSWERS, scores.shape[1])).long()
+    answer = tuple(scores[0].float().cpu()[places].tolist())
+    texts = {key: repr(value) for key, value in sorted((arguments or {}).items())}
+    return Subject(
+        model,
+        name,
+        weights_digest(model),
+        origin,
+        texts,
+        scores.shape[1],
+        channels,
+        protocol,
+        answer,
+    )
+
+
+def _probe(protocol: Callable[[str, int | None], Protocol], channels: int) -> torch.Tensor:
+    mode = "L" if channels == 1 else "RGB"
+    return protocol("model", None).apply(probe_picture(240, 320).convert(mode))
 
 
 def build_subject(
@@ -78,11 +153,30 @@ def build_subject(
         origin = "checkpoint"
     released: Any = model.pretrained_cfg
     tag = released.get("tag") if pretrained else None
+    config = _data_config(model, img_size)
+    arguments = model_kwargs | {"num_classes": num_classes, "img_size": img_size}
+    return make_subject(
+        model,
+        lambda protocol, image_size: protocol_for(protocol, config, image_size),
+        name=named(f"{architecture}.{tag}" if tag else name, model_kwargs),
+        origin=origin,
+        arguments={key: value for key, value in arguments.items() if value is not None},
+        channels=config["input_size"][0],
+    )
+
+
+def _data_config(model: torch.nn.Module, img_size: int | None) -> dict[str, Any]:
+    """Timm's data configuration at test size; a grey model's statistics are the colours' means."""
     config = resolve_model_data_config(model, use_test_size=True)
+    channels = config["input_size"][0]
+    if channels not in (1, 3):
+        raise UsageError(f"in_chans must be 1 or 3, got {channels}.")
     if img_size is not None:
-        config["input_size"] = (config["input_size"][0], img_size, img_size)
-    full = named(f"{architecture}.{tag}" if tag else name, model_kwargs)
-    return Subject(model.eval(), full, weights_digest(model), origin, config)
+        config["input_size"] = (channels, img_size, img_size)
+    for name in ("mean", "std"):
+        if len(config[name]) != channels:
+            config[name] = (fmean(config[name]),) * channels
+    return config
 
 
 def _create(

@@ -10,11 +10,12 @@ from torch import nn
 from robustness.data import labels
 from robustness.data.benchmarks import BENCHMARKS
 from robustness.data.sources import Places
+from robustness.rules.protocols import protocol_for
 from robustness.rules.results import Report
 from robustness.running.cache import Cache
 from robustness.running.loop import Loop, Team
 from robustness.running.run import Request, run
-from robustness.running.subject import Subject, weights_digest
+from robustness.running.subject import Subject, make_subject
 
 
 class ReadsColour(nn.Module):
@@ -42,6 +43,22 @@ def wnid(index: int) -> str:
     return list(labels.wnid_to_index())[index]
 
 
+CONFIG = {
+    "input_size": (3, 224, 224),
+    "interpolation": "bicubic",
+    "mean": (0.0, 0.0, 0.0),
+    "std": (1.0, 1.0, 1.0),
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+}
+
+
+def subject_of(model: nn.Module) -> Subject:
+    """The model with images fed as they are, but for the protocols' resize and crop."""
+    protocol = lambda name, side: protocol_for(name, CONFIG, side)  # noqa: E731
+    return make_subject(model, protocol, name="reads_colour", origin="random")
+
+
 class Bench:
     """Runs benchmarks of a small tree, with the number of images that makes a cell whole."""
 
@@ -50,15 +67,8 @@ class Bench:
         self.root.mkdir()
         self.cache = Cache(folder / "cache")
         model = ReadsColour().eval()
-        config = {
-            "input_size": (3, 224, 224),
-            "interpolation": "bicubic",
-            "mean": (0.0, 0.0, 0.0),
-            "std": (1.0, 1.0, 1.0),
-            "crop_pct": 0.875,
-            "crop_mode": "center",
-        }
-        self.subject = Subject(model, "reads_colour", weights_digest(model), "random", config)
+        self.output = folder / "out"
+        self.subject = subject_of(model)
         self.batch_size = 2
 
     def run(
@@ -66,10 +76,11 @@ class Bench:
         images: dict[str, int],
         *,
         max_images: int | None = None,
+        verify: bool = False,
         generate: bool = False,
         **changes: object,
     ) -> Report:
         rows = [replace(BENCHMARKS[n], images=count, **changes) for n, count in images.items()]
-        request = Request(rows, Places(self.root, generate), True, max_images)
+        request = Request(rows, Places(self.root, generate), True, max_images, verify)
         loop = Loop(self.subject.model, Team(torch.device("cpu")), self.batch_size)
-        return run(request, self.subject, loop, self.cache)
+        return run(request, self.subject, loop, self.cache, self.output)

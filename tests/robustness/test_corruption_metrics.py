@@ -5,6 +5,7 @@ from statistics import fmean
 import pytest
 
 from robustness.data.benchmarks import C_BAR, IN_MCE, grid
+from robustness.data.gaps import Gap, Kind
 from robustness.rules.metrics import alexnet, corruption_error, metrics, wilson
 from robustness.rules.results import CellResult, Report, Result
 
@@ -24,8 +25,12 @@ def published_cells(model: str) -> dict[str, list[float]]:
 def result_of(accuracy: float, benchmark: str = "imagenet-c", **gaps: list[str]) -> Result:
     cells = grid(C_BAR if benchmark == "imagenet-c-bar" else IN_MCE)
     counts = {"top1": round(accuracy * CELLS), "images": CELLS}
-    found = {cell: CellResult(dict(counts), gaps.get(cell.replace("/", "_"), [])) for cell in cells}
-    return Result(benchmark, "folder", "official files", "unchanged", CELLS, list(cells), found)
+    found = {cell: CellResult(dict(counts)) for cell in cells}
+    for cell, texts in gaps.items():
+        found[cell.replace("_", "/")].gaps += [Gap(Kind.COUNT, text) for text in texts]
+    numbers = "mean_error" if benchmark == "imagenet-c-bar" else "mce"
+    label = "official files"
+    return Result(benchmark, numbers, "folder", label, "unchanged", {}, CELLS, list(cells), found)
 
 
 def value(report: Report, name: str) -> float | None:
@@ -58,7 +63,8 @@ def test_alexnet_has_mce_100_and_relative_mce_100_on_its_own_errors() -> None:
         "top1": 56522, "top5": 1, "images": 100_000, "real_named": 0, "a200_images": 0,
         "a200_top1": 0, "r200_images": 0, "r200_top1": 0,
     }  # fmt: skip
-    clean = Result("imagenet-val", "val", "", "", 1, ["all"], {"all": CellResult(counts)})
+    cells = {"all": CellResult(counts)}
+    clean = Result("imagenet-val", "val", "val", "", "", {}, 1, ["all"], cells)
     report = Report({"name": "alexnet"}, [clean, result])
     assert value(report, "mCE") == pytest.approx(100, abs=1e-4)
     assert value(report, "relative mCE") == pytest.approx(100, abs=1e-3)

@@ -2,9 +2,18 @@ import pytest
 import torch
 
 from robustness.data import labels
-from robustness.rules.judging import judge
+from robustness.rules import judging
+from robustness.rules.judging import Counts
 
 A, R = labels.subset_indices("a"), labels.subset_indices("r")
+
+
+def judge(rule: str, logits: torch.Tensor, targets: torch.Tensor, keys: list[str]) -> Counts:
+    """The counts, which are those of the predictions that are kept."""
+    counts, kept = judging.judge(rule, logits, targets, keys)
+    assert counts["top1"] == int((kept.rank == 0).sum())
+    assert len(kept.predicted) == len(targets)
+    return counts
 
 
 def answers(*order: list[int]) -> torch.Tensor:

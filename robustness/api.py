@@ -1,0 +1,204 @@
+"""The suite from Python: any nn.Module, any transform. The command is a thin layer over this."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import nn
+
+from robustness.corruptions.weather import frost_photographs
+from robustness.data.benchmarks import BENCHMARKS, Benchmark, choose
+from robustness.data.images import Generator
+from robustness.data.own import read_benchmark
+from robustness.data.sources import Places
+from robustness.errors import UsageError
+from robustness.files import check_folder
+from robustness.reporting.plots import plot_report
+from robustness.reporting.report import write_report
+from robustness.rules.protocols import Protocol, own_protocol
+from robustness.rules.results import Report
+from robustness.running.cache import Cache
+from robustness.running.loop import Loop, Team
+from robustness.running.run import Request, run
+from robustness.running.subject import Subject, make_subject
+
+Transform = Callable[[Image.Image], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked and how it is run.
+
+    Attributes:
+        data_root: Folder of the benchmarks' folders.
+        suites: Names of benchmarks; None for all that are found.
+        benchmarks: YAML files of benchmarks of one's own.
+        folders: Folders of benchmarks that do not lie under the root, by name.
+        max_images: A fixed subset of each cell.
+        generate: Corrupt the validation set on the fly.
+        seed: Of the generated corruptions.
+        frost_dir: Photographs of frost to generate with.
+        verify: Know images by their bytes, not by their sizes and times of modification.
+        device: What the model computes on.
+        dtype: Of the computation.
+        batch_size: Images per step and process.
+        workers: Processes that read images.
+        cache: Folder of finished cells; None keeps nothing.
+        output: Folder of the report and the predictions; None writes nothing.
+        latex: report.tex too.
+    """
+
+    data_root: Path | None = None
+    suites: Sequence[str] | None = None
+    benchmarks: Sequence[Path] = ()
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    max_images: int | None = None
+    generate: bool = False
+    seed: int = 0
+    frost_dir: Path | None = None
+    verify: bool = False
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+    batch_size: int = 64
+    workers: int = 0
+    cache: Path | None = None
+    output: Path | None = None
+    latex: bool = False
+
+    def request(self) -> Request:
+        """The benchmarks and where they lie.
+
+        Raises:
+            UsageError: A name is unknown, a folder or value is wrong, or no benchmark is there.
+        """
+        for name, least in (("max_images", 1), ("batch_size", 1), ("workers", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag} must be at least {least}, got {value}.")
+        if self.data_root is not None and not self.data_root.is_dir():
+            raise UsageError(f"--data-root: no folder {self.data_root}.")
+        if self.frost_dir is not None:
+            frost_photographs(self.frost_dir)
+        own = [read_benchmark(file) for file in self.benchmarks]
+        rows = choose(self.suites, own)
+        self._check_folders(rows)
+        generator = Generator(self.seed, self.frost_dir)
+        places = Places(self.data_root, self.generate, generator, dict(self.folders))
+        named = self.suites is not None or bool(own)
+        request = Request(rows, places, named, self.max_images, self.verify)
+        if not any(places.source(row) for row in rows):
+            looked = "; ".join(f"{row.name}: {places.looked(row)}" for row in rows)
+            raise UsageError(f"no benchmark is there. {looked}")
+        return request
+
+    def _check_folders(self, rows: Sequence[Benchmark]) -> None:
+        known = {*BENCHMARKS, *(row.name for row in rows)}
+        for name, folder in self.folders.items():
+            if name not in known:
+                raise UsageError(f"--folder has no suite named {name}; known: {', '.join(known)}.")
+            if not folder.is_dir():
+                raise UsageError(f"--folder: no folder {folder} for {name}.")
+
+
+def evaluate(
+    model: nn.Module,
+    transform: Transform | Mapping[str, Transform],
+    data_root: Path | str | None = None,
+    *,
+    suites: Sequence[str] | None = None,
+    name: str | None = None,
+    channels: int = 3,
+    **options: Any,
+) -> Report:
+    """Evaluate any model that answers images [B, C, H, W] with scores [B, classes].
+
+    Args:
+        model: It is put in eval mode meanwhile.
+        transform: Image to tensor, the same for all benchmarks, or one for each protocol: "model"
+            (resize and crop as the model is used to), "unchanged" (for images that are cropped
+            already: ImageNet-C, C-bar, 3DCC, ImageNet-9), "paper". A second crop of such images
+            gives another number; it is named beside it.
+        data_root: Folder of the benchmarks' folders.
+        suites: Names of benchmarks; None for all that are found.
+        name: Of the model in the report; its class otherwise.
+        channels: 3 for RGB, 1 for grey.
+        **options: Fields of `Options`.
+
+    Returns:
+        The results that the command writes to report.json; `robustness.rules.metrics.metrics` makes
+        the numbers of them.
+
+    Raises:
+        UsageError: What is asked for cannot be done; one line says why.
+    """
+    root = None if data_root is None else Path(data_root)
+    asked = Options(data_root=root, suites=suites, **options)
+    request = asked.request()
+    training = model.training
+
+    def protocol(kind: str, image_size: int | None) -> Protocol:
+        if callable(transform):
+            return own_protocol(kind, transform, image_size)
+        if kind not in transform:
+            raise UsageError(f"transform has none for the protocol {kind}: {', '.join(transform)}.")
+        return own_protocol(kind, transform[kind], image_size)
+
+    try:
+        subject = make_subject(
+            model, protocol, name=name or type(model).__name__, channels=channels
+        )
+        return evaluate_subject(subject, request, asked)
+    finally:
+        model.train(training)
+
+
+def evaluate_subject(
+    subject: Subject,
+    request: Request,
+    options: Options,
+    said: Callable[[Report, list[Path]], None] | None = None,
+) -> Report:
+    """Evaluate and write what is asked for.
+
+    Args:
+        subject: The model.
+        request: Of `options`.
+        options: How it is run.
+        said: Told of the report and its files, in the first process, before any process goes on.
+    """
+    team = Team.join(options.device)
+    try:
+        loop = make_loop(subject, team, options)
+
+        def check() -> None:
+            for flag, folder in (("--output", options.output), ("--cache", options.cache)):
+                if folder is not None:
+                    check_folder(flag, folder)
+
+        team.by_first(check)
+        report = run(request, subject, loop, Cache(options.cache), options.output)
+
+        def finish() -> None:
+            files = []
+            if options.output is not None:
+                files += write_report(report, options.output, latex=options.latex)
+                files += plot_report(report, options.output)
+            if said is not None:
+                said(report, files)
+
+        # No process leaves before the files are there: torchrun ends all when one leaves with gaps.
+        team.by_first(finish)
+        team.wait()
+        return report
+    finally:
+        team.leave()
+
+
+def make_loop(subject: Subject, team: Team, options: Options) -> Loop:
+    """How the cells are run."""
+    model = subject.model.to(team.device)
+    return Loop(model, team, options.batch_size, options.workers, options.dtype)

@@ -1,0 +1,73 @@
+"""The images of a cell: what belongs to it, what does not, and what tells them from others."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from robustness.data.gaps import Gap
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image.
+
+    Attributes:
+        key: Name within its cell, "class folder/file name".
+        target: Index of its class.
+        path: File, or None where the image is not one.
+    """
+
+    key: str
+    target: int
+    path: Path | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a cell, sorted by key.
+
+    Attributes:
+        samples: The images.
+        problems: What is wrong with the folder.
+        notes: What was passed over rightly.
+    """
+
+    samples: tuple[Sample, ...]
+    problems: tuple[Gap, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def subset(self, count: int) -> "Listing":
+        """The `count` images whose SHA-256 of the key is least, in the order of the keys.
+
+        The choice depends on names alone, is the same in every cell of a benchmark, and a smaller
+        subset lies within a larger one.
+        """
+        drawn = sorted(self.samples, key=lambda s: hashlib.sha256(s.key.encode()).digest())[:count]
+        return Listing(tuple(sorted(drawn, key=lambda s: s.key)), self.problems, self.notes)
+
+    def names(self) -> str:
+        """Digest of the names and classes."""
+        return digest(f"{sample.key}\t{sample.target}\n" for sample in self.samples)
+
+    def files(self, *, verify: bool = False) -> dict[str, str]:
+        """Digests of the files' sizes and times of modification.
+
+        Args:
+            verify: Digest of their bytes instead of the times: slow, and nothing escapes it.
+        """
+        files = [sample.path for sample in self.samples if sample.path]
+        stats = [file.stat() for file in files]
+        sizes = {"sizes": digest(f"{stat.st_size}\n" for stat in stats)}
+        if verify:
+            held = (hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+            return sizes | {"contents": digest(held)}
+        return sizes | {"times": digest(f"{stat.st_mtime_ns}\n" for stat in stats)}
+
+
+def digest(parts: Iterable[str]) -> str:
+    """SHA-256 over texts, one after the other."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part.encode())
+    return whole.hexdigest()

@@ -1,0 +1,120 @@
+"""Benchmarks of one's own: a few lines of YAML instead of a row of the table."""
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from robustness.data.benchmarks import BENCHMARKS, SINGLE, Benchmark, grid
+from robustness.errors import UsageError
+
+_LAYOUTS = ("classes", "cells", "corruptions", "arrays")
+_NAMINGS = ("wnid", "v2", "sorted")
+_RULES = ("plain", "a", "r", "in9")
+_PROTOCOLS = ("unchanged", "model")
+_KEYS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "folder": str,
+    "layout": str,
+    "classes": (str, list, int),
+    "num_classes": int,
+    "rule": str,
+    "protocol": str,
+    "images": int,
+    "image_size": int,
+    "corruptions": list,
+    "cells": list,
+    "severities": int,
+}
+_NEEDED = ("name", "layout", "classes", "images")
+
+
+def read_benchmark(file: Path) -> Benchmark:
+    """Read one benchmark.
+
+    Keys: `name`; `folder` under the data root (default: the name); `layout` ("classes", "cells",
+    "corruptions" or "arrays"); `classes` (a list of folder names in the order of the model's
+    classes, "sorted" for the order of their names, "wnid" for ImageNet's, or a number for folders
+    or labels 0, 1, ...); `num_classes` where it is not the length of the list; `images` of each
+    cell; `image_size` where it is fixed; `corruptions` and `severities` (5), or `cells`; `protocol`
+    ("unchanged", or "model" for its own resize and crop); `rule` ("plain").
+
+    Raises:
+        UsageError: The file cannot be read, or a key is unknown, missing or of another kind.
+    """
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{file} must hold keys and values.")
+    _check(file, content)
+    row = _row(file, content)
+    if row.name in BENCHMARKS:
+        raise UsageError(f"{file}: name is that of a known benchmark, {row.name}.")
+    return row
+
+
+def _check(file: Path, content: dict[Any, Any]) -> None:
+    for key, value in content.items():
+        if key not in _KEYS:
+            near = difflib.get_close_matches(str(key), _KEYS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_KEYS)}."
+            raise UsageError(f"{file} has an unknown key {key}; {hint}")
+        if not isinstance(value, _KEYS[key]) or isinstance(value, bool):
+            raise UsageError(f"{file}: {key} is of another kind: {value!r}.")
+        if isinstance(value, int) and value < 1:
+            raise UsageError(f"{file}: {key} must be at least 1, got {value}.")
+    missing = [key for key in _NEEDED if key not in content]
+    if missing:
+        raise UsageError(f"{file} lacks {', '.join(missing)}.")
+    for key, known in (
+        ("layout", _LAYOUTS),
+        ("rule", _RULES),
+        ("protocol", _PROTOCOLS),
+        *([("classes", _NAMINGS)] if isinstance(content["classes"], str) else []),
+    ):
+        if content.get(key, known[0]) not in known:
+            raise UsageError(
+                f"{file}: {key} must be one of {', '.join(known)}, got {content[key]}."
+            )
+    needed = {"corruptions": "corruptions", "arrays": "corruptions", "cells": "cells"}
+    wanted = {needed[content["layout"]]} if content["layout"] in needed else set()
+    if wanted != content.keys() & {"corruptions", "cells"}:
+        raise UsageError(
+            f"{file}: layouts corruptions and arrays need the key corruptions, layout cells needs "
+            "the key cells, and no other layout takes them."
+        )
+
+
+def _row(file: Path, content: dict[str, Any]) -> Benchmark:
+    given = content["classes"]
+    if isinstance(given, int):
+        given = [str(number) for number in range(given)]
+    lengths = {"wnid": 1000, "v2": 1000}
+    count = content.get("num_classes") or lengths.get(str(given))
+    if isinstance(given, list):
+        given = tuple(str(name) for name in given)
+        count = count or len(given)
+        if len(set(given)) < len(given):
+            raise UsageError(f"{file}: classes has a name twice.")
+    if count is None:
+        raise UsageError(f"{file} lacks num_classes, which classes: {given} needs.")
+    corruptions = [str(name) for name in content.get("corruptions", ())]
+    cells = tuple(str(name) for name in content.get("cells", ())) or SINGLE
+    if corruptions:
+        cells = grid(corruptions, range(1, content.get("severities", 5) + 1))
+    return Benchmark(
+        content["name"],
+        (content.get("folder", content["name"]),),
+        content["layout"],
+        given,
+        content.get("rule", "plain"),
+        "mean_error" if corruptions else "accuracy",
+        content.get("protocol", "unchanged"),
+        content["images"],
+        cells,
+        image_size=content.get("image_size"),
+        num_classes=(count,),
+    )

@@ -1,0 +1,56 @@
+"""What a run would do, without doing it."""
+
+import time
+
+import torch
+
+from robustness.rules.results import CellResult
+from robustness.running.cache import Cache
+from robustness.running.loop import Loop
+from robustness.running.run import Request, new_report, plan
+from robustness.running.subject import Subject
+
+
+def seconds_per_image(subject: Subject, loop: Loop) -> float:
+    """Time of the model alone for one image of a batch, measured once."""
+    one = subject.probe()
+    batch = one.expand(loop.batch_size, *one.shape).to(loop.team.device)
+    with torch.inference_mode():
+        loop.model(batch[:1])
+        began = time.perf_counter()
+        loop.model(batch).sum().item()
+    return (time.perf_counter() - began) / loop.batch_size
+
+
+def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> list[str]:
+    """What a run would do, in lines: images, transforms, the model's hash, what it costs."""
+    parameters = sum(p.numel() for p in subject.model.parameters())
+    lines = [
+        f"model {subject.name}, {parameters / 1e6:.2f} M parameters, {subject.origin} weights",
+        f"weights sha256 {subject.weights}",
+    ]
+    to_do = 0
+    for planned in plan(request, subject):
+        cells = list(planned.cells(subject, loop.dtype))
+        cached = [c for c in cells if c.listing.samples and cache.load(c.key, subject.answer)]
+        images = sum(len(cell.listing.samples) for cell in cells)
+        to_do += images - sum(len(cell.listing.samples) for cell in cached)
+        result = planned.result()
+        result.cells = {
+            cell.name: CellResult({}, cell.gaps, list(cell.listing.notes)) for cell in cells
+        }
+        lines += [
+            f"{planned.benchmark.name}: {images} images in {len(cells)} cells "
+            f"({len(cached)} cached) of {planned.source.folder}; {result.label}",
+            f"  transform: {result.transform}",
+            *(f"  gap: {gap}" for gap in result.all_gaps()),
+            *(f"  note: {note}" for note in result.all_notes()),
+        ]
+    absent = new_report(request, subject, loop.dtype).absent
+    lines += [f"{name}: {where}" for name, where in absent.items()]
+    rate = seconds_per_image(subject, loop)
+    lines.append(
+        f"cost: {to_do} images to evaluate, about {to_do * rate / 60:.1f} min of the model alone "
+        f"at {rate * 1000:.2f} ms each on {loop.team.device}"
+    )
+    return lines
