@@ -36,7 +36,7 @@ class Subject:
         num_classes: Length of the model's answer.
         channels: 3 for RGB, 1 for grey.
         protocol: Makes the transform of a protocol for images of a side (None where it varies).
-        answer: What the model says to a fixed input: its first class scores.
+        answer: What the model says to a fixed picture: its class scores.
     """
 
     model: torch.nn.Module
@@ -63,10 +63,6 @@ class Subject:
     def probe(self) -> torch.Tensor:
         """A fixed picture as the model takes it: [C, H, W]."""
         return _probe(self.protocol, self.channels)
-
-
-_ANSWERS = 64
-"""Class scores that an answer keeps, evenly spread."""
 
 
 def make_subject(
@@ -97,8 +93,7 @@ def make_subject(
     if not isinstance(scores, torch.Tensor) or scores.ndim != 2:
         got = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
         raise UsageError(f"{name} must answer with scores [B, classes], got {got}.")
-    places = torch.linspace(0, scores.shape[1] - 1, min(_ANSWERS, scores.shape[1])).long()
-    answer = tuple(scores[0].float().cpu()[places].tolist())
+    answer = tuple(scores[0].float().tolist())
     texts = {key: repr(value) for key, value in sorted((arguments or {}).items())}
     return Subject(
         model,
@@ -153,7 +148,7 @@ def build_subject(
         origin = "checkpoint"
     released: Any = model.pretrained_cfg
     tag = released.get("tag") if pretrained else None
-    config = _data_config(model, img_size)
+    config = _data_config(model, model_kwargs.get("in_chans"), img_size)
     arguments = model_kwargs | {"num_classes": num_classes, "img_size": img_size}
     return make_subject(
         model,
@@ -165,14 +160,16 @@ def build_subject(
     )
 
 
-def _data_config(model: torch.nn.Module, img_size: int | None) -> dict[str, Any]:
+def _data_config(
+    model: torch.nn.Module, in_chans: int | None, img_size: int | None
+) -> dict[str, Any]:
     """Timm's data configuration at test size; a grey model's statistics are the colours' means."""
     config = resolve_model_data_config(model, use_test_size=True)
-    channels = config["input_size"][0]
+    channels, *sides = config["input_size"]
+    channels = in_chans or channels
     if channels not in (1, 3):
         raise UsageError(f"in_chans must be 1 or 3, got {channels}.")
-    if img_size is not None:
-        config["input_size"] = (channels, img_size, img_size)
+    config["input_size"] = (channels, *(sides if img_size is None else (img_size, img_size)))
     for name in ("mean", "std"):
         if len(config[name]) != channels:
             config[name] = (fmean(config[name]),) * channels
