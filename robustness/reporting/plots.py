@@ -3,13 +3,16 @@
 import io
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from robustness.files import write_atomically
-from robustness.rules.metrics import corruptions_of, mean_errors, metrics, severity_errors
+from robustness.reporting.comparison import differences, side_by_side
+from robustness.rules.metrics import corruptions_of, mean_errors, severity_errors
 from robustness.rules.results import Report, Result
 
 _HEADLINES = (
@@ -40,30 +43,76 @@ def plot_report(report: Report, folder: Path) -> list[Path]:
     return files
 
 
+@dataclass(frozen=True)
+class _Panel:
+    """Groups of bars, one bar for each report.
+
+    Attributes:
+        title: Above it.
+        ticks: Names of the groups.
+        values: For each report, a number for each group.
+        hatched: Which groups cannot be compared within.
+    """
+
+    title: str
+    ticks: list[str]
+    values: list[list[float | None]]
+    hatched: list[bool]
+
+
 def plot_comparison(reports: Sequence[Report], names: Sequence[str], path: Path) -> None:
-    """Bars of the headline numbers of several models, and of their error by corruption."""
-    tables = [{(m.benchmark, m.name): m.value for m in metrics(report)} for report in reports]
-    shown = [head for head in _HEADLINES if any(t.get(head) is not None for t in tables)]
-    labels = [f"{benchmark}\n{name}" for benchmark, name in shown]
-    groups = [("numbers", labels, [[t.get(head) for head in shown] for t in tables])]
+    """Bars of the headline numbers of several models, and of their error by corruption.
+
+    What cannot be compared is hatched, and its label says why.
+    """
+    rows = {(row.benchmark, row.name): row for row in side_by_side(reports)}
+    shown = [
+        row
+        for head in _HEADLINES
+        if (row := rows.get(head)) and any(m and m.value is not None for m in row.found)
+    ]
+    values = [[row.value(place) for row in shown] for place in range(len(names))]
+    hatched = [bool(row.differs) for row in shown]
+    panels = [_Panel("numbers", [row.label for row in shown], values, hatched)]
+    panels += _of_corruptions(reports)
+    tall = 4 + 0.25 * len(names)
+    figure = Figure(figsize=(10, tall * len(panels)), layout="constrained")
+    for place, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(len(panels), 1, place, ylabel="%")
+        _draw(axes, panel, names)
+    _save(figure, path)
+
+
+def _of_corruptions(reports: Sequence[Report]) -> list[_Panel]:
+    panels = []
     for benchmark in dict.fromkeys(r.benchmark for report in reports for r in report.results):
         found = [report.result(benchmark) for report in reports]
         corruptions = list(dict.fromkeys(c for r in found if r for c in corruptions_of(r)))
         if corruptions:
             means = [mean_errors(r) if r else {} for r in found]
             values = [[mean.get(c) for c in corruptions] for mean in means]
-            groups.append((f"{benchmark}: mean top-1 error", corruptions, values))
-    figure = Figure(figsize=(10, 4 * len(groups)), layout="constrained")
-    for place, (title, ticks, rows) in enumerate(groups, start=1):
-        axes = figure.add_subplot(len(groups), 1, place, title=title, ylabel="%")
-        width = 0.8 / len(rows)
-        for number, (name, row) in enumerate(zip(names, rows, strict=True)):
-            places = [i - 0.4 + width * (number + 0.5) for i in range(len(ticks))]
-            heights = [math.nan if value is None else value for value in row]
-            axes.bar(places, heights, width, label=name)
-        axes.set_xticks(range(len(ticks)), ticks, rotation=45, ha="right")
-        axes.legend()
-    _save(figure, path)
+            having = [report for report, mean in zip(reports, means, strict=True) if mean]
+            differs = differences(having, benchmark)
+            title = f"{benchmark}: mean top-1 error"
+            title += f" (not comparable: other {', '.join(differs)})" if differs else ""
+            panels.append(_Panel(title, corruptions, values, [bool(differs)] * len(corruptions)))
+    return panels
+
+
+def _draw(axes: Axes, panel: _Panel, names: Sequence[str]) -> None:
+    width = 0.8 / len(names)
+    colours = mpl.colormaps["tab20"](range(20))
+    for number, (name, row) in enumerate(zip(names, panel.values, strict=True)):
+        places = [i - 0.4 + width * (number + 0.5) for i in range(len(panel.ticks))]
+        heights = [math.nan if value is None else value for value in row]
+        bars = axes.bar(places, heights, width, label=name, color=colours[number % len(colours)])
+        for bar, odd in zip(bars, panel.hatched, strict=True):
+            if odd:
+                bar.set(hatch="///", alpha=0.5)
+    axes.set_title(panel.title, pad=12 + 13 * math.ceil(len(names) / 3))
+    axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=45, ha="right")
+    # Above the axes, where no bar can be, however many models there are.
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=7, frameon=False)
 
 
 def _severities(report: Report, result: Result) -> Figure:

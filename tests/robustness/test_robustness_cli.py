@@ -169,7 +169,7 @@ def test_comparison_works_when_a_model_lacks_a_benchmark(
     reports = [str(tmp_path / "out/report.json"), str(tmp_path / "b/out/report.json")]
     capsys.readouterr()
     assert compare.main([*reports, "--output", str(tmp_path / "both")]) == 0
-    assert "| digits | mean error | " in capsys.readouterr().out
+    assert "| digits | mean error | lower | " in capsys.readouterr().out
     assert (tmp_path / "both/comparison.png").stat().st_size > 1000
     assert compare.main([str(tmp_path / "nothing.json")]) == 2
     (tmp_path / "list.json").write_text("[]")

@@ -1,0 +1,109 @@
+"""Several reports side by side: names, what can be compared, and the pictures' data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from robustness.reporting.report import markdown_table
+from robustness.rules.metrics import Metric, metrics
+from robustness.rules.results import Report
+
+_WHAT = {"transform": "transform", "images": "subset", "data": "data"}
+"""Parts of a result's identity, and what they are called."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of all reports.
+
+    Attributes:
+        benchmark: Name of the row of benchmarks.
+        name: Of the number.
+        found: It in each report, None where the report lacks it.
+        differs: What differs between the reports that have it: nothing where they are comparable.
+    """
+
+    benchmark: str
+    name: str
+    found: tuple[Metric | None, ...]
+    differs: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """Name for a picture."""
+        mark = f"\n(not comparable: {', '.join(self.differs)})" if self.differs else ""
+        return f"{self.benchmark}\n{self.name}{mark}"
+
+    def value(self, place: int) -> float | None:
+        """The number of one report."""
+        metric = self.found[place]
+        return None if metric is None else metric.value
+
+
+def side_by_side(reports: Sequence[Report]) -> list[Row]:
+    """All numbers of all reports."""
+    tables = [{(m.benchmark, m.name): m for m in metrics(report)} for report in reports]
+    rows = []
+    for benchmark, name in dict.fromkeys(key for table in tables for key in table):
+        found = tuple(table.get((benchmark, name)) for table in tables)
+        having = [
+            report for report, m in zip(reports, found, strict=True) if m and m.value is not None
+        ]
+        rows.append(Row(benchmark, name, found, differences(having, benchmark)))
+    return rows
+
+
+def differences(reports: Sequence[Report], benchmark: str) -> tuple[str, ...]:
+    """What keeps the reports' numbers of a benchmark from being compared."""
+    results = [result for report in reports if (result := report.result(benchmark))]
+    return tuple(
+        word
+        for part, word in _WHAT.items()
+        if len({result.identity.get(part, "") for result in results}) > 1
+    )
+
+
+def comparison_markdown(reports: Sequence[Report], names: Sequence[str]) -> str:
+    """A table of all numbers, a column for each report; what one lacks is a dash."""
+    lines = []
+    for row in side_by_side(reports):
+        values = [row.value(place) for place in range(len(names))]
+        shown = ["-" if value is None else f"{value:.2f}" for value in values]
+        better = "lower" if any(m and m.lower_is_better for m in row.found) else "higher"
+        notes = {m.note for m in row.found if m and m.value is not None}
+        note = "; ".join(sorted(notes)) or "withheld"
+        if row.differs:
+            note = f"**not comparable**: other {', '.join(row.differs)}"
+        lines.append([row.benchmark, row.name, better, *shown, note])
+    head = ("benchmark", "number, %", "better", *names, "note")
+    return markdown_table(head, lines) + "\n"
+
+
+def distinct_names(reports: Sequence[Report]) -> list[str]:
+    """A name for each report that no other one has: with as little more as tells them apart."""
+    names = [str(report.model["name"]) for report in reports]
+    for more in (_arguments, _weights, _dtype, _identity):
+        names = [
+            f"{name} {more(report)}".rstrip() if names.count(name) > 1 else name
+            for name, report in zip(names, reports, strict=True)
+        ]
+    return [
+        f"{name} #{names[: place + 1].count(name)}" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]
+
+
+def _arguments(report: Report) -> str:
+    return " ".join(f"{key}={value}" for key, value in report.model["arguments"].items())
+
+
+def _weights(report: Report) -> str:
+    return str(report.model["weights"])[:8]
+
+
+def _dtype(report: Report) -> str:
+    return str(report.model["dtype"])
+
+
+def _identity(report: Report) -> str:
+    subsets = dict.fromkeys(result.identity.get("images", "") for result in report.results)
+    return f"({'/'.join(subsets)} images)" if subsets else ""
