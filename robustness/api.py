@@ -148,8 +148,14 @@ def evaluate(
         return own_protocol(kind, transform[kind], image_size)
 
     try:
+        if not callable(transform) and not transform:
+            raise UsageError("transform has none for any protocol.")
         subject = make_subject(
-            model, protocol, name=name or type(model).__name__, channels=channels
+            model,
+            protocol,
+            name=name or type(model).__name__,
+            channels=channels,
+            probed="model" if callable(transform) else next(iter(transform)),
         )
         return evaluate_subject(subject, request, asked)
     finally:

@@ -36,6 +36,7 @@ class Subject:
         num_classes: Length of the model's answer.
         channels: 3 for RGB, 1 for grey.
         protocol: Makes the transform of a protocol for images of a side (None where it varies).
+        probed: A protocol that there is.
         answer: What the model says to a fixed picture: its class scores.
     """
 
@@ -47,6 +48,7 @@ class Subject:
     num_classes: int
     channels: int
     protocol: Callable[[str, int | None], Protocol]
+    probed: str
     answer: tuple[float, ...]
 
     @property
@@ -62,7 +64,7 @@ class Subject:
 
     def probe(self) -> torch.Tensor:
         """A fixed picture as the model takes it: [C, H, W]."""
-        return _probe(self.protocol, self.channels)
+        return _probe(self.protocol, self.probed, self.channels)
 
 
 def make_subject(
@@ -73,6 +75,7 @@ def make_subject(
     origin: str = "caller",
     arguments: Mapping[str, Any] | None = None,
     channels: int = 3,
+    probed: str = "model",
 ) -> Subject:
     """A subject of any model that answers images [B, C, H, W] with scores [B, classes].
 
@@ -82,7 +85,7 @@ def make_subject(
     model = model.eval()
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
-    pixels = _probe(protocol, channels)[None].to(device)
+    pixels = _probe(protocol, probed, channels)[None].to(device)
     try:
         with torch.inference_mode():
             scores = model(pixels)
@@ -104,13 +107,16 @@ def make_subject(
         scores.shape[1],
         channels,
         protocol,
+        probed,
         answer,
     )
 
 
-def _probe(protocol: Callable[[str, int | None], Protocol], channels: int) -> torch.Tensor:
+def _probe(
+    protocol: Callable[[str, int | None], Protocol], probed: str, channels: int
+) -> torch.Tensor:
     mode = "L" if channels == 1 else "RGB"
-    return protocol("model", None).apply(probe_picture(240, 320).convert(mode))
+    return protocol(probed, None).apply(probe_picture(240, 320).convert(mode))
 
 
 def build_subject(
