@@ -77,6 +77,18 @@ def published(model: str, benchmark: str, metric: str) -> Published | None:
     return None
 
 
+def published_pairs(benchmark: str) -> list[tuple[float, float]]:
+    """Top-1 on the validation set and on a benchmark, of the models of timm's table, percent."""
+    column = _TIMM_COLUMNS.get((benchmark, "top-1"))
+    if column is None or benchmark == "imagenet-val":
+        return []
+    return [
+        (float(line["in1k_top1"]), float(line[column]))
+        for line in _timm_lines()
+        if line["in1k_top1"] and line[column]
+    ]
+
+
 @cache
 def _all() -> tuple[tuple[str, str, str, Published], ...]:
     return (*_of_papers(), *_of_timm())
@@ -105,11 +117,15 @@ def _of_papers() -> Iterator[tuple[str, str, str, Published]]:
 
 
 def _of_timm() -> Iterator[tuple[str, str, str, Published]]:
-    table = Path(__file__).parent / "tables" / "reference_accuracies.csv"
-    with table.open(newline="") as file:
-        lines = list(csv.DictReader(file))
-    for line in lines:
+    for line in _timm_lines():
         source = f"timm's results at {line['img_size']}, crop {float(line['crop_pct']):.3g}"
         for (row, name), column in _TIMM_COLUMNS.items():
             if line[column]:
                 yield line["model"], row, name, Published(float(line[column]), source)
+
+
+@cache
+def _timm_lines() -> tuple[dict[str, str], ...]:
+    table = Path(__file__).parent / "tables" / "reference_accuracies.csv"
+    with table.open(newline="") as file:
+        return tuple(csv.DictReader(file))

@@ -1,0 +1,60 @@
+"""What the kept predictions of runs tell, without a model: `python -m robustness.analyse`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from robustness.errors import UsageError
+from robustness.files import write_atomically
+from robustness.reporting.analysis import (
+    Run,
+    analyse,
+    compare_pairs,
+    per_class_csv,
+    to_json,
+    to_markdown,
+)
+from robustness.reporting.comparison import distinct_names
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables; write them to each run's folder, and paired tests to the first one's.
+
+    Returns:
+        0, or 2 for a user's mistake.
+    """
+    parser = argparse.ArgumentParser(prog="python -m robustness.analyse", description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="--output of a run")
+    args = parser.parse_args(argv)
+    try:
+        runs = [Run(folder) for folder in args.folders]
+        names = distinct_names([run.report for run in runs])
+        texts = []
+        for run, name in zip(runs, names, strict=True):
+            lines = analyse(run)
+            texts.append(to_markdown(lines, name))
+            _write(run.folder, "analysis", texts[-1], to_json(lines))
+            write_atomically(run.folder / "per_class.csv", per_class_csv(run).encode())
+        for (first, one), (second, other) in combinations(zip(runs, names, strict=True), 2):
+            lines = compare_pairs(first, second)
+            texts.append(to_markdown(lines, f"{one} against {other}"))
+            if first is runs[0]:
+                file = f"against_{names.index(other)}"
+                _write(first.folder, file, texts[-1], to_json(lines))
+    except UsageError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stdout.write("\n".join(texts))
+    return 0
+
+
+def _write(folder: Path, name: str, text: str, lines: object) -> None:
+    write_atomically(folder / f"{name}.md", text.encode())
+    write_atomically(folder / f"{name}.json", (json.dumps(lines, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""Everything that is made of kept predictions, without running a model again."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from robustness.corruptions import CORRUPTIONS
+from robustness.data.benchmarks import IN_MCE
+from robustness.errors import UsageError
+from robustness.reporting.comparison import differences
+from robustness.reporting.published import published_pairs
+from robustness.reporting.report import markdown_table, read_report
+from robustness.rules import statistics
+from robustness.rules.metrics import alexnet, cells_of, corruptions_of, mean_errors
+from robustness.rules.results import Report, Result
+from robustness.running import predictions
+from robustness.running.predictions import Table
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number of the analysis.
+
+    Attributes:
+        benchmark: Name of the row of benchmarks.
+        cell: Cell, corruption or family; empty for the whole benchmark.
+        name: What it is.
+        value: In percent, or a p value.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        note: What must stand beside it.
+    """
+
+    benchmark: str
+    cell: str
+    name: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+
+class Run:
+    """A report with its predictions.
+
+    Args:
+        folder: Output folder of a run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.report: Report = read_report(folder / "report.json")
+
+    def tables(self, result: Result) -> dict[str, Table]:
+        """The predictions of the whole cells of a result.
+
+        Raises:
+            UsageError: They are missing, damaged or of another run.
+        """
+        found = {}
+        for cell in result.cells:
+            counts = result.whole(cell)
+            if counts is None:
+                continue
+            table = predictions.read(self.folder, result.benchmark, cell)
+            if (len(table.names), int(table.right.sum())) != (counts["images"], counts["top1"]):
+                raise UsageError(
+                    f"{self.folder}: the predictions of {result.benchmark} {cell} are of another "
+                    f"run: {int(table.right.sum())}/{len(table.names)} right, "
+                    f"the report has {counts['top1']}/{counts['images']}."
+                )
+            found[cell] = table
+        return found
+
+
+def analyse(run: Run) -> list[Line]:
+    """Calibration, response-rate curve, bootstrap intervals, families, effective robustness."""
+    lines: list[Line] = []
+    for result in run.report.results:
+        tables = run.tables(result)
+        for cell in [c for c in tables if "/" not in c]:
+            lines += _of_cell(result, cell, tables[cell])
+        if corruptions_of(result):
+            lines += _of_corruptions(result, tables)
+        if result.numbers == "in9":
+            lines += _background_gap(result, tables)
+    return lines + list(_effective(run.report))
+
+
+def compare_pairs(first: Run, second: Run) -> list[Line]:
+    """Paired tests of two runs, cell by cell, on the same images.
+
+    A cell whose images differ is named, with no number.
+    """
+    lines = []
+    for result in first.report.results:
+        other = second.report.result(result.benchmark)
+        if other is None:
+            continue
+        differ = [d for d in differences([first.report, second.report], result.benchmark)
+                  if d != "transform"]  # fmt: skip
+        ours, theirs = first.tables(result), second.tables(other)
+        for cell in [c for c in ours if c in theirs]:
+            a, b = ours[cell], theirs[cell]
+            if differ or a.names != b.names or not np.array_equal(a.label, b.label):
+                note = f"withheld: other {', '.join(differ) or 'images'}"
+                lines.append(Line(result.benchmark, cell, "McNemar p", None, note=note))
+                continue
+            test = statistics.mcnemar(a.right, b.right)
+            note = f"right alone: {test.first_alone} and {test.second_alone}"
+            lines.append(Line(result.benchmark, cell, "McNemar p", test.p, note=note))
+            gain = [a.right.astype(float) - b.right.astype(float)]
+            found = statistics.bootstrap(gain, [100.0], paired=True)
+            lines.append(Line(result.benchmark, cell, "difference of top-1", *found))
+    return lines
+
+
+def _of_cell(result: Result, cell: str, table: Table) -> Iterator[Line]:
+    confidence, right = table.confidence, table.right
+    few = f"withheld: fewer than {statistics.BIN} images in two bins"
+    for name, as_scripts in (
+        ("RMS calibration error, as the A and R scripts print it", True),
+        ("RMS calibration error, all bins", False),
+    ):
+        value = statistics.calibration_error(confidence, right, as_scripts=as_scripts)
+        yield Line(result.benchmark, cell, name, value, note=few if value is None else "")
+    yield Line(result.benchmark, cell, "AURRA", statistics.aurra(confidence, right))
+
+
+def _of_corruptions(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
+    errors = mean_errors(result)
+    families: dict[str, list[str]] = {}
+    for name in errors:
+        if name in CORRUPTIONS:
+            families.setdefault(CORRUPTIONS[name].group, []).append(name)
+    for family, names in families.items():
+        mean = fmean(errors[name] for name in names)
+        yield Line(result.benchmark, family, "mean error", mean, note=", ".join(names))
+    required = list(dict.fromkeys(c.split("/")[0] for c in result.required if "/" in c))
+    if not all(name in errors for name in required):
+        return
+    yield _interval(result, tables, required, "mean error", dict.fromkeys(required, 1.0))
+    if result.numbers == "mce":
+        scales = {name: 1 / alexnet().mean[name] for name in IN_MCE}
+        yield _interval(result, tables, list(IN_MCE), "mCE", scales)
+
+
+def _interval(
+    result: Result,
+    tables: dict[str, Table],
+    corruptions: Sequence[str],
+    name: str,
+    scales: dict[str, float],
+) -> Line:
+    cells, weights = [], []
+    names = set()
+    for corruption in corruptions:
+        own = cells_of(result, corruption)
+        for cell in own:
+            names.add(tables[cell].names)
+            cells.append((~tables[cell].right).astype(float))
+            weights.append(100 * scales[corruption] / len(own) / len(corruptions))
+    found = statistics.bootstrap(cells, weights, paired=len(names) == 1)
+    note = "bootstrap over images" + ("" if len(names) == 1 else ", each cell by itself")
+    return Line(result.benchmark, "", name, *found, note=note)
+
+
+def _background_gap(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
+    if not {"mixed_same", "mixed_rand"} <= tables.keys():
+        return
+    same, rand = tables["mixed_same"], tables["mixed_rand"]
+    cells = [same.right.astype(float), rand.right.astype(float)]
+    paired = same.names == rand.names
+    found = statistics.bootstrap(cells, [100.0, -100.0], paired=paired)
+    yield Line(result.benchmark, "", "BG-gap", *found, note="bootstrap over images")
+
+
+def _effective(report: Report) -> Iterator[Line]:
+    """Accuracy beyond what the clean one lets expect (arXiv:2007.00644)."""
+    val = report.result("imagenet-val")
+    clean = val.whole("all") if val else None
+    if clean is None:
+        return
+    share = clean["top1"] / clean["images"]
+    for result in report.results:
+        counts = result.whole("all")
+        pairs = published_pairs(result.benchmark)
+        if counts is None or len(pairs) < 5 or not 0 < share < 1:
+            continue
+        line = statistics.logit_line(*np.array(pairs).T / 100)
+        value = counts["top1"] / counts["images"] - statistics.on_line(share, line)
+        note = f"against a line through {len(pairs)} models of timm's table"
+        yield Line(result.benchmark, "all", "effective robustness", 100 * value, note=note)
+
+
+def to_markdown(lines: Sequence[Line], title: str) -> str:
+    """A table for people."""
+    rows = []
+    for line in lines:
+        digits = 4 if line.name.endswith(" p") else 2
+        value = "-" if line.value is None else f"{line.value:.{digits}f}"
+        interval = "" if line.low is None else f"{line.low:.2f} to {line.high:.2f}"
+        rows.append([line.benchmark, line.cell, line.name, value, interval, line.note])
+    head = ("benchmark", "cell", "number", "%, or p", "95 % interval", "note")
+    return f"## {title}\n\n{markdown_table(head, rows)}\n"
+
+
+def per_class_csv(run: Run) -> str:
+    """Right and all images of each class in each cell, and over all cells of a corruption."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["benchmark", "cell", "class", "right", "images", "percent"])
+    for result in run.report.results:
+        for cell, table in run.tables(result).items():
+            for label, (right, images) in statistics.per_class(table.label, table.right).items():
+                share = round(100 * right / images, 4)
+                writer.writerow([result.benchmark, cell, label, right, images, share])
+    return text.getvalue()
+
+
+def to_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Plain values."""
+    return [line.__dict__ for line in lines]

@@ -1,0 +1,124 @@
+"""What kept predictions tell beyond counts: calibration, intervals, paired tests, per class."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+Array = NDArray[Any]
+
+BIN = 100
+"""Images of a calibration bin in the scripts of ImageNet-A and R."""
+
+
+def calibration_error(confidence: Array, right: Array, *, as_scripts: bool = False) -> float | None:
+    """RMS calibration error in percent, over bins of 100 images by rising confidence.
+
+    Args:
+        confidence: Of each image.
+        right: Whether each is right.
+        as_scripts: Leave the bin of the highest confidence out of the sum, as the scripts of
+            ImageNet-A and ImageNet-R do (`range(len(bins) - 1)`): the number that papers print.
+
+    Returns:
+        None where there are too few images for it.
+    """
+    order = np.argsort(confidence, kind="stable")
+    confidence, right = confidence[order].astype(float), right[order].astype(float)
+    edges = [i * BIN for i in range(len(order) // BIN)] + [len(order)]
+    bins = list(pairwise(edges))
+    bins = bins[:-1] if as_scripts else bins
+    if len(order) < BIN or not bins:
+        return None
+    total = 0.0
+    for start, stop in bins:
+        gap = confidence[start:stop].mean() - right[start:stop].mean()
+        total += (stop - start) / len(order) * gap**2
+    return float(100 * np.sqrt(total))
+
+
+def aurra(confidence: Array, right: Array) -> float:
+    """Area under the response-rate accuracy curve in percent: the most confident answer first."""
+    order = np.argsort(confidence)[::-1]
+    accuracy = np.cumsum(right[order]) / np.arange(1, len(order) + 1)
+    return float(100 * accuracy.mean())
+
+
+class Interval(NamedTuple):
+    """A number with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bootstrap(
+    cells: Sequence[Array], weights: Sequence[float], *, paired: bool, rounds: int = 1000
+) -> Interval:
+    """Interval of a weighted sum of means, by drawing images again (percentiles).
+
+    Args:
+        cells: For each cell a number of each image.
+        weights: Of each cell's mean in the sum.
+        paired: The cells hold the same images in the same order, which are drawn together.
+        rounds: Draws.
+    """
+    rng = np.random.Generator(np.random.PCG64(0))
+    if paired:
+        # The same images are drawn in all cells: one number for each image is all that is needed.
+        cells, weights = [np.tensordot(np.array(weights), np.array(cells), axes=1)], [1.0]
+    values = np.zeros(rounds)
+    for cell, weight in zip(cells, weights, strict=True):
+        count = len(cell)
+        for place in range(rounds):
+            values[place] += weight * cell[rng.integers(0, count, count)].mean()
+    value = float(sum(w * cell.mean() for w, cell in zip(weights, cells, strict=True)))
+    low, high = np.percentile(values, [2.5, 97.5])
+    return Interval(value, float(low), float(high))
+
+
+class McNemar(NamedTuple):
+    """Two models on the same images.
+
+    Attributes:
+        first_alone: Images that only the first has right.
+        second_alone: Images that only the second has right.
+        p: Of the exact two-sided test that both are equally likely.
+    """
+
+    first_alone: int
+    second_alone: int
+    p: float
+
+
+def mcnemar(first: Array, second: Array) -> McNemar:
+    """McNemar's exact test on whether each image is right."""
+    alone = int((first & ~second).sum()), int((second & ~first).sum())
+    p = 1.0 if sum(alone) == 0 else float(binomtest(alone[0], sum(alone)).pvalue)
+    return McNemar(*alone, p)
+
+
+def per_class(label: Array, right: Array) -> dict[int, tuple[int, int]]:
+    """Right and all images of each class."""
+    images, hits = np.bincount(label), np.bincount(label, weights=right)
+    return {int(k): (int(hits[k]), int(images[k])) for k in np.flatnonzero(images)}
+
+
+def logit_line(clean: Array, shifted: Array) -> tuple[float, float]:
+    """Slope and height of the line through the logits of accuracies (shares, 0 and 1 left out)."""
+    inside = (clean > 0) & (clean < 1) & (shifted > 0) & (shifted < 1)
+    x, y = _logit(clean[inside]), _logit(shifted[inside])
+    slope, height = np.polyfit(x, y, 1)
+    return float(slope), float(height)
+
+
+def on_line(clean: float, line: tuple[float, float]) -> float:
+    """Accuracy on the shifted data that the line expects of a clean accuracy (shares)."""
+    return float(1 / (1 + np.exp(-(line[0] * _logit(np.array(clean)) + line[1]))))
+
+
+def _logit(share: Array) -> Array:
+    return np.log(share / (1 - share))

@@ -1,0 +1,172 @@
+"""Predictions are kept, and tell what counts cannot."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from colour_trees import Bench, paint, wnid
+
+from robustness import analyse
+from robustness.cli import main
+from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE
+from robustness.files import write_atomically
+from robustness.reporting.analysis import Run
+from robustness.reporting.analysis import analyse as analysed
+from robustness.reporting.report import write_report
+from robustness.rules import statistics
+from robustness.running import predictions
+from robustness.running.predictions import Table
+
+RNG = np.random.default_rng(0)
+CONFIDENCE = RNG.random(350)
+RIGHT = RNG.random(350) < CONFIDENCE
+
+
+def table(**columns: list[float]) -> Table:
+    return Table.of([f"n0/{i}.JPEG" for i in range(3)], columns)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npz"])
+def test_a_table_comes_back_from_its_file(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = table(label=[0, 1, 2], predicted=[0, -1, 2], confidence=[0.5, 0, 1], rank=[0, 1000, 0])
+    with monkeypatch.context() as patch:
+        if kind == "npz":
+            patch.setattr(predictions, "pyarrow", None)
+        assert predictions.suffix() == kind
+        content = predictions.encode(kept)
+        assert predictions.encode(kept) == content
+    back = predictions.decode(content, kind)
+    assert back.names == kept.names
+    for column in ("label", "predicted", "confidence", "rank"):
+        assert np.array_equal(getattr(back, column), getattr(kept, column))
+    for damaged in (content[:40], b""):
+        with pytest.raises(ValueError, match=r"\w"):
+            predictions.decode(damaged, kind)
+
+
+def test_the_calibration_error_is_the_scripts() -> None:
+    order = np.argsort(CONFIDENCE)
+    confidence, right = CONFIDENCE[order], RIGHT[order]
+    # 350 images make the bins 0-100, 100-200 and 200-350; the scripts leave the last one out.
+    gaps = [
+        (len(c), c.mean() - r.mean())
+        for c, r in zip(np.split(confidence, [100, 200]), np.split(right, [100, 200]), strict=True)
+    ]
+    for as_scripts, bins in ((True, gaps[:2]), (False, gaps)):
+        expected = 100 * np.sqrt(sum(n / 350 * gap**2 for n, gap in bins))
+        found = statistics.calibration_error(CONFIDENCE, RIGHT, as_scripts=as_scripts)
+        assert found == pytest.approx(expected)
+    assert statistics.calibration_error(CONFIDENCE[:150], RIGHT[:150], as_scripts=True) is None
+
+
+def test_aurra_is_one_for_a_model_that_is_never_wrong_and_orders_by_confidence() -> None:
+    assert statistics.aurra(CONFIDENCE, np.ones(350)) == pytest.approx(100)
+    right = np.array([True, False])
+    assert statistics.aurra(np.array([0.9, 0.1]), right) == pytest.approx(100 * (1 + 0.5) / 2)
+    assert statistics.aurra(np.array([0.1, 0.9]), right) == pytest.approx(100 * (0 + 0.5) / 2)
+
+
+def test_bootstrap_has_the_width_of_the_normal_interval_and_knows_pairs() -> None:
+    errors = (RNG.random(2000) < 0.3).astype(float)
+    found = statistics.bootstrap([errors], [100.0], paired=True)
+    half = 1.96 * 100 * errors.std() / np.sqrt(2000)
+    assert found.value == pytest.approx(100 * errors.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.1)
+    same = statistics.bootstrap([errors, errors], [1.0, -1.0], paired=True)
+    assert same == pytest.approx((0, 0, 0))
+    apart = statistics.bootstrap([errors, errors], [1.0, -1.0], paired=False)
+    assert apart.high - apart.low > 0.01
+
+
+def test_mcnemar_is_the_exact_test_of_the_images_that_differ() -> None:
+    first = np.array([True] * 8 + [False] * 1 + [True] * 50)
+    second = np.array([False] * 8 + [True] * 1 + [True] * 50)
+    assert statistics.mcnemar(first, second) == pytest.approx((8, 1, 2 * (1 + 9) / 2**9))
+    assert statistics.mcnemar(first, first).p == 1
+
+
+def test_the_logit_line_finds_models_that_lie_on_one() -> None:
+    clean = np.array([0.5, 0.6, 0.7, 0.8])
+    logits = 0.8 * np.log(clean / (1 - clean)) - 0.4
+    line = statistics.logit_line(clean, 1 / (1 + np.exp(-logits)))
+    assert line == pytest.approx((0.8, -0.4))
+    assert statistics.on_line(0.5, line) == pytest.approx(1 / (1 + np.exp(0.4)))
+
+
+def test_corruptions_get_intervals_and_families(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for corruption in IN_MCE:
+        for severity in range(1, 6):
+            for image in range(2):
+                answer = 0 if severity <= 2 or image == 0 else 1
+                folder = bench.root / "imagenet-c" / corruption / str(severity) / wnid(0)
+                paint(folder / f"{image}.png", answer)
+    write_report(bench.run({"imagenet-c": 2}), bench.output)
+    lines = {(line.cell, line.name): line for line in analysed(Run(bench.output))}
+    assert lines["noise", "mean error"].value == pytest.approx(30)
+    assert lines["blur", "mean error"].note == ("defocus_blur, glass_blur, motion_blur, zoom_blur")
+    whole = lines["", "mean error"]
+    # One of the two images is never wrong, the other at three severities of five.
+    assert (whole.value, whole.low, whole.high) == pytest.approx((30, 0, 60))
+    assert lines["", "mCE"].value == pytest.approx(30 / 0.75, rel=0.2)
+
+
+def test_the_background_gap_gets_an_interval(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for variant in IN9_VARIANTS:
+        for image in range(4):
+            answer = 151 if variant == "mixed_rand" and image < 2 else 407
+            folder = bench.root / "imagenet-9" / variant / "val" / "02_wheeled vehicle"
+            paint(folder / f"{image}.png", answer)
+    write_report(bench.run({"imagenet-9": 4}), bench.output)
+    lines = {(line.cell, line.name): line for line in analysed(Run(bench.output))}
+    gap = lines["", "BG-gap"]
+    assert gap.value == pytest.approx(50)
+    assert gap.low is not None
+    assert 0 <= gap.low < 50
+
+
+TRY = ["--model", "test_resnet", "--random-weights", "--workers", "0", "--img-size", "32"]
+DIGITS = [*TRY, "--suites", "digits", "--max-images", "5"]
+
+
+def test_the_command_writes_what_two_runs_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, more in (("a", []), ("b", ["--model-kwargs", "global_pool=max"])):
+        out = ["--output", str(tmp_path / place), "--cache", str(tmp_path / "cache")]
+        assert main([*DIGITS, *more, *out]) == 0
+    capsys.readouterr()
+    assert analyse.main([str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    printed = capsys.readouterr().out
+    for words in ("| digits | weather | mean error |", "| digits | fog/1 | McNemar p |", "AURRA"):
+        assert words in printed
+    lines = (tmp_path / "a/per_class.csv").read_text().splitlines()
+    counts = json.loads((tmp_path / "a/report.json").read_text())["results"][0]["cells"]["fog/1"]
+    fog = [line.split(",") for line in lines if line.startswith("digits,fog/1,")]
+    assert sum(int(row[4]) for row in fog) == 5
+    assert sum(int(row[3]) for row in fog) == counts["counts"]["top1"]
+
+
+def test_predictions_of_another_run_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--output", str(tmp_path / "a"), "--cache", str(tmp_path / "cache")]
+    assert main([*DIGITS, *out, "--max-images", "2"]) == 0
+    capsys.readouterr()
+    file = predictions.file_of(tmp_path / "a", "digits", "fog/1", "parquet")
+    other = table(label=[0, 1, 2], predicted=[0, 0, 2], confidence=[1, 1, 1], rank=[0, 1, 0])
+    for content, words in (
+        (predictions.encode(other), "are of another run: 2/3 right"),
+        (b"PAR1", "is damaged"),
+        (None, "has no predictions of digits fog/1"),
+    ):
+        if content is None:
+            file.unlink()
+        else:
+            write_atomically(file, content)
+        assert analyse.main([str(tmp_path / "a")]) == 2
+        error = capsys.readouterr().err.strip()
+        assert words in error
+        assert len(error.splitlines()) == 1
