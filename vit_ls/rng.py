@@ -42,17 +42,18 @@ def random_state() -> dict[str, Any]:
         "python": [version, list(words), gauss],
         "numpy": [name, [int(key) for key in keys], position, has_gauss, cached],
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        # Of this process's GPU alone: how many others it sees may change from run to run.
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
     }
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Put back what `random_state` returned; GPU states only for the same number of GPUs."""
+    """Put back what `random_state` returned; a GPU's only where there is one."""
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
     restored = (name, np.array(keys, dtype=np.uint32), position, has_gauss, cached)
     np.random.set_state(restored)  # noqa: NPY002 - timm draws from it
     torch.set_rng_state(state["torch"])
-    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"][0])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timm.layers import convert_splitbn_model, set_fast_norm
+from timm.layers import convert_splitbn_model, convert_sync_batchnorm, set_fast_norm
 from timm.models import (
     is_model,
     list_models,
@@ -32,7 +32,7 @@ def check_model_name(name: str, flag: str = "--model") -> None:
 
 
 def check_compiler(config: DataConfig) -> None:
-    """Raise ConfigError for a backend or a mode that torch.compile does not know."""
+    """Raise ConfigError for a backend or a mode that torch.compile does not know or cannot use."""
     if not config.torchcompile:
         return
     try:
@@ -43,6 +43,13 @@ def check_compiler(config: DataConfig) -> None:
         raise ConfigError(
             f"--torchcompile {config.torchcompile} cannot be used: {reason}"
         ) from error
+    mode, steps = config.torchcompile_mode, getattr(config, "grad_accum_steps", 1)
+    # Asked for last, because only the name of a known mode gives options.
+    if mode and steps > 1 and torch._inductor.list_mode_options(mode).get("triton.cudagraphs"):
+        raise ConfigError(
+            f"--torchcompile-mode {mode} cannot go with --grad-accum-steps {steps}: a CUDA graph "
+            "writes each gradient over the one before it."
+        )
 
 
 def make_model(
@@ -138,7 +145,12 @@ def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.M
                 raise ConfigError("--grad-checkpointing: the model has no set_grad_checkpointing.")
             set_grad_checkpointing(enable=True)
         if config.sync_bn and torch.distributed.is_initialized():
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+            if device.type == "cpu":
+                raise ConfigError(
+                    "--sync-bn needs a GPU for each process: torch has it there alone."
+                )
+            # Not torch's own: it would drop the activation that timm's norms hold.
+            model = convert_sync_batchnorm(model)
         if config.split_bn:
             model = convert_splitbn_model(model, max(config.aug_splits, 2))
     elif config.torchcompile:

@@ -2,7 +2,7 @@
 
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,14 +30,12 @@ class Ranks:
         rank: Its number among all.
         world_size: Number of all.
         control: Group (gloo) for small messages between CPUs; None in a job of one.
-        limit: How long a message may take.
     """
 
     device: torch.device
     rank: int = 0
     world_size: int = 1
     control: Any = None
-    limit: datetime.timedelta = datetime.timedelta(minutes=10)
 
     @property
     def primary(self) -> bool:
@@ -53,11 +51,30 @@ class Ranks:
         """Wait for the others; whoever does not come is named.
 
         It stands before what blocks on the device: there NCCL would wait for a lost process until
-        its watchdog ends this one without an exception.
+        its watchdog ends this one without an exception. As `torch.distributed.monitored_barrier`
+        does, but that names nobody where a connection is closed already.
+
+        Raises:
+            LostRankError: Another process does not answer.
         """
-        if self.distributed:
-            # Told the limit because it does not take that of its group.
-            dist.monitored_barrier(self.control, timeout=self.limit)
+        others = range(1, self.world_size) if self.primary else [0]
+        token = torch.zeros(1)
+        if not self.primary:
+            self._reach(0, dist.send, token)
+        for other in others:
+            self._reach(other, dist.recv, token)
+        if self.primary:
+            for other in others:
+                self._reach(other, dist.send, token)
+
+    def _reach(self, other: int, message: Callable[..., object], token: Tensor) -> None:
+        try:
+            message(token, other, group=self.control)
+        # gloo has no error of its own.
+        except RuntimeError as error:
+            raise LostRankError(
+                f"lost contact with process {other} of {self.world_size}: {_first_line(error)}"
+            ) from error
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
@@ -104,9 +121,7 @@ def in_contact(ranks: Ranks) -> Iterator[None]:
     except RuntimeError as error:
         if not ranks.distributed or not _lost(error, ranks):
             raise
-        raise LostRankError(
-            f"lost contact with another process: {str(error).splitlines()[0]}"
-        ) from error
+        raise LostRankError(f"lost contact with another process: {_first_line(error)}") from error
 
 
 def _lost(error: RuntimeError, ranks: Ranks) -> bool:
@@ -125,9 +140,13 @@ def _lost(error: RuntimeError, ranks: Ranks) -> bool:
     # It broadcasts buffers, but has complaints of its own about the model too: all have those.
     try:
         ranks.meet()
-    except RuntimeError:
+    except LostRankError:
         return True
     return False
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def join(device: str, timeout: float) -> Ranks:
@@ -166,7 +185,7 @@ def join(device: str, timeout: float) -> Ranks:
             dist.init_process_group("cpu:gloo,cuda:nccl", timeout=2 * limit)
         else:
             dist.init_process_group("gloo", timeout=limit)
-        ranks = Ranks(own, rank, world_size, dist.new_group(backend="gloo", timeout=limit), limit)
+        ranks = Ranks(own, rank, world_size, dist.new_group(backend="gloo", timeout=limit))
         devices = ranks.gather(_identity(own))
     # A missing address is a ValueError.
     except (ValueError, RuntimeError) as error:
