@@ -12,6 +12,7 @@ import torch.distributed as dist
 from timm.task import ClassificationTask
 from torch import Tensor, nn
 
+import train
 from vit_ls import engine
 from vit_ls.config import TrainConfig
 from vit_ls.engine.distribute import distribute, eval_model, share_norms
@@ -21,6 +22,9 @@ from vit_ls.engine.update import Updater
 def main(argv: Sequence[str]) -> None:
     """Run a case in this process; it returns what is printed."""
     name, *flags = argv
+    if name == "training":
+        _training(flags)
+        return
     limit = 2.0 if "short" in flags else 30.0
     ranks = engine.join("cpu", limit)
     config = TrainConfig(batch_size=4, no_ddp_bb="no-ddp-bb" in flags)
@@ -28,6 +32,20 @@ def main(argv: Sequence[str]) -> None:
         said = globals()[name](ranks, config)
     if ranks.primary:
         print(said, flush=True)  # noqa: T201
+
+
+def _training(flags: Sequence[str]) -> None:
+    """A run of train.py, and the size of what its control group adds up, in numbers."""
+    sizes, all_reduce = [], dist.all_reduce
+
+    def counted(values: Tensor, *args: Any, group: Any = None, **kwargs: Any) -> Any:
+        if group is not None:
+            sizes.append(values.numel())
+        return all_reduce(values, *args, group=group, **kwargs)
+
+    dist.all_reduce = counted
+    train.main(flags)
+    print(f"largest control message: {max(sizes)}", flush=True)  # noqa: T201
 
 
 def _killed(ranks: engine.Ranks) -> None:

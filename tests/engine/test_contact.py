@@ -67,3 +67,12 @@ def test_the_message_does_not_wait_for_the_end_of_the_group(tmp_path: Path) -> N
 def test_what_processes_share(tmp_path: Path, name: str, flags: tuple[str, ...], said: str) -> None:
     status, log = _case(tmp_path, name, *flags)
     assert (status, log.strip()) == (0, said)
+
+
+def test_a_job_whose_processes_cannot_meet_is_one_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    # As in an allocation of SLURM without srun: two tasks, and no address to meet at.
+    status = runs.finish(["--output", str(tmp_path)], log, env={"SLURM_NTASKS": "2"})
+    assert status == 1
+    (line,) = log.read_text().splitlines()
+    assert line.startswith("train.py: process 0 cannot join the 2 of its job (torchrun or srun")
