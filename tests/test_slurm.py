@@ -1,4 +1,4 @@
-"""configs/slurm.sbatch, run by bash; srun and scontrol are stand-ins that write down their calls."""
+"""configs/slurm.sbatch, run by bash; srun and scontrol are stand-ins that note their calls."""
 
 import os
 import subprocess
