@@ -63,7 +63,10 @@ class Parser(argparse.ArgumentParser):
 
     def _add_timm_flags(self) -> None:
         hidden = argparse.SUPPRESS
+        own = {one.name for one in fields(self.schema)}
         for name, absent in ABSENT.items():
+            if name in own:
+                continue
             spellings = {f"--{name}", _flag(name)}
             if absent.bare:
                 self.add_argument(*spellings, dest=name, action="store_true", help=hidden)
@@ -147,7 +150,8 @@ def _given(parser: Parser, argv: Sequence[str] | None) -> dict[str, Any]:
         word = unknown[0].partition("=")[0]
         raise ConfigError(f"unknown flag {word!r}{_meant(word, parser.flags)}")
     given = vars(known)
-    for name in given.keys() & ABSENT.keys():
+    own = {one.name for one in fields(parser.schema)}
+    for name in given.keys() & ABSENT.keys() - own:
         value = given.pop(name)
         if isinstance(value, str):
             value = literal(value)
@@ -177,6 +181,7 @@ def _same(value: Any, default: Any) -> bool:
 def _file_values(schema: type[DataConfig], file: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
     known = {one.name for one in fields(schema)}
+    absent = ABSENT.keys() - known
     seen, dropped = set(), []
     for name, value, line in _entries(file):
         where = f"{file}:{line}: {name}"
@@ -187,9 +192,9 @@ def _file_values(schema: type[DataConfig], file: Path) -> dict[str, Any]:
             target = STANDS_FOR[name]
             if value and not values.get(target):
                 values[target] = checked(schema, target, value, where)
-        elif name in ABSENT and _same(value, ABSENT[name].default):
+        elif name in absent and _same(value, ABSENT[name].default):
             dropped.append(name)
-        elif name in ABSENT:
+        elif name in absent:
             _drop(name, value, where)
         elif name not in known:
             raise ConfigError(f"{file}:{line}: unknown key {name!r}{_meant(name, known)}")

@@ -1,0 +1,1 @@
+"""The papers' sequence tasks: `python -m sequence --task listops`. Never installed."""

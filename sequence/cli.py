@@ -1,0 +1,152 @@
+"""The command `python -m sequence`: data, model, training by the package's engine, report."""
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from timm.utils import random_seed
+from torch import nn
+
+from sequence.data import Batches, HeldOut, Task
+from sequence.models import NextToken, make_model
+from sequence.report import write_report
+from sequence.settings import SequenceConfig, check_given
+from sequence.tasks import listops, released, text
+from vit_ls import engine
+from vit_ls.config import ConfigError, Parser, read
+
+CONFIGS = Path(__file__).parent / "configs"
+
+parser = Parser(
+    SequenceConfig,
+    "python -m sequence",
+    "Train on one of the papers' sequence tasks; without data, on a small set of its own.",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train, test the best weights, and write the report."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("timm").setLevel(logging.WARNING)
+    config = _parse(sys.argv[1:] if argv is None else list(argv))
+    with engine.StopRequests() as stop:
+        ranks = engine.join(config.device, config.dist_timeout)
+        engine.set_precision(config, ranks.device)
+        if not ranks.primary:
+            logging.getLogger().setLevel(logging.WARNING)
+        with engine.supervised(config, ranks):
+            task = open_task(config)
+            random_seed(config.seed)
+            model = make_model(config, task).to(ranks.device)
+            best = _trainer(model, task, config, ranks).fit(stop)
+            _test(model, best, task, config, ranks)
+
+
+def _parse(argv: list[str]) -> SequenceConfig:
+    """The settings; without a file, those of the task's small run."""
+    try:
+        given = vars(parser.parse_args(argv))
+        name = str(given.get("task", "listops"))
+        small = CONFIGS / f"{name}.yaml"
+        if "config" not in given and small.is_file():
+            argv = ["--config", str(small), *argv]
+        config, names = read(parser, SequenceConfig, argv)
+        check_given(names - {"model", "num_classes"})
+        config = replace(config, model=f"{config.task}_{config.attention}")
+        config.check()
+    except ConfigError as error:
+        parser.error(str(error))
+    return config
+
+
+def open_task(config: SequenceConfig) -> Task:
+    """The data: read where it is given, generated or embedded where it is not.
+
+    Raises:
+        ConfigError: It is missing, damaged or of another task, or too little for one batch.
+    """
+    folder, length = Path(config.data_dir), config.length
+    if config.task == "listops" and config.data_dir:
+        return listops.read(folder, max_length=length, brackets=config.brackets)
+    if config.task == "listops":
+        return listops.generated(
+            config.samples,
+            depth=config.formula_depth,
+            length=config.formula_length,
+            max_length=length,
+            brackets=config.brackets,
+            seed=config.data_seed,
+        )
+    if config.task == "bytes" and config.data_dir:
+        return text.published(folder, length)
+    if config.task == "bytes":
+        return text.library(length, config.samples * length, config.data_seed)
+    if config.task == "digits":
+        if config.data_dir:
+            raise ConfigError("--task digits brings its data, got --data-dir.")
+        return released.digits()
+    if config.task == "image":
+        return released.image(folder)
+    if config.task == "text":
+        return released.text(folder, max_length=length)
+    return released.retrieval(folder, max_length=length)
+
+
+def _trainer(
+    model: nn.Module, task: Task, config: SequenceConfig, ranks: engine.Ranks
+) -> engine.Trainer:
+    batches = Batches(
+        task.train,
+        config.batch_size,
+        ranks,
+        seed=config.seed,
+        epoch_updates=config.epoch_updates,
+        classes=[f"{config.task} {number}" for number in range(task.num_classes)],
+    )
+    longest = task.train.ids.shape[-1] - (task.train.labels is None)
+    if longest > config.length:
+        raise ConfigError(f"--length must be at least {longest} for this data, got it less.")
+    if not batches.fills_a_batch:
+        raise ConfigError(
+            f"--batch-size must be at most the {len(task.train.ids)} training samples, divided by "
+            f"{ranks.world_size} processes, got {config.batch_size}."
+        )
+    size = config.validation_batch_size or config.batch_size
+    held_out = HeldOut(task.valid, size, ranks)
+    return engine.Trainer(
+        model,
+        None,
+        batches,
+        held_out,
+        config,
+        ranks,
+        image_size=(1, longest),
+        title=f"sequence-{config.model}",
+    )
+
+
+def _test(
+    model: nn.Module, best: engine.Best, task: Task, config: SequenceConfig, ranks: engine.Ranks
+) -> None:
+    """Evaluate the best weights on the test split, and write what came out."""
+    engine.load_weights(model, best.checkpoint, use_ema=None)
+    size = config.validation_batch_size or config.batch_size
+    context = engine.autocast(config.amp, config.amp_dtype, ranks.device)
+    result = engine.evaluate(model, HeldOut(task.test, size, ranks), ranks, context, per_image=True)
+    if not ranks.primary:
+        return
+    folder = best.checkpoint.parent
+    line = write_report(folder, config, task, result)
+    sys.stdout.write(f"{line} epoch={best.epoch} checkpoint={best.checkpoint}\n")
+    if config.generate and isinstance(model, NextToken):
+        prompt = torch.frombuffer(bytearray(config.prompt.encode() or b"\n"), dtype=torch.uint8)
+        drawn = torch.Generator(ranks.device).manual_seed(config.seed)
+        ids = model.model.generate(
+            prompt[None].long().to(ranks.device), config.generate, temperature=0.8, generator=drawn
+        )
+        written = bytes(ids[0].tolist()).decode(errors="replace")
+        (folder / "sample.txt").write_text(written, encoding="utf-8")
+        sys.stdout.write(written + "\n")

@@ -1,0 +1,80 @@
+"""Bytes in blocks for a language model: Python's own library, or enwik8 and text8."""
+
+import hashlib
+import platform
+import sysconfig
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sequence.data import Split, Task
+from vit_ls.config import ConfigError
+
+_BYTES = 256
+_PUBLISHED = ("enwik8", "text8")
+_HELD_OUT = 5_000_000
+
+
+def library(length: int, train_bytes: int, seed: int) -> Task:
+    """The modules of Python's standard library, each file in one split.
+
+    Python Software Foundation License Version 2, https://docs.python.org/3/license.html. Which
+    bytes these are depends on the version of Python, which `Task.source` names.
+
+    Args:
+        length: N of a block.
+        train_bytes: How many bytes to train on, at most.
+        seed: Of the order in which files are taken.
+    """
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    parts: dict[str, list[bytes]] = {"train": [], "valid": [], "test": []}
+    paths = [p for p in folder.rglob("*.py") if not {"site-packages", "test"} & {*p.parts}]
+    names = {p.relative_to(folder).as_posix(): p for p in paths}
+    for name in sorted(names, key=lambda name: _number(f"{seed} {name}")):
+        place = _number(name) % 20
+        part = "test" if place == 0 else "valid" if place == 1 else "train"
+        limit = train_bytes if part == "train" else train_bytes // 8
+        if sum(map(len, parts[part])) < limit:
+            parts[part].append(names[name].read_bytes())
+    blocks = {part: _blocks(b"".join(files), length) for part, files in parts.items()}
+    if min(map(len, blocks.values())) == 0:
+        raise ConfigError(f"--length {length} must be less than the sources of {folder} hold.")
+    source = f"sources of Python {platform.python_version()} (PSF License), split by file"
+    return _task(blocks["train"], blocks["valid"], blocks["test"], source)
+
+
+def published(path: Path, length: int) -> Task:
+    """enwik8 or text8: the last 5 million bytes test, the 5 million before them choose.
+
+    Raises:
+        ConfigError: The file is not there, or too short for its splits.
+    """
+    found = next((path / name for name in _PUBLISHED if (path / name).is_file()), path)
+    if not found.is_file():
+        raise ConfigError(
+            f"--data-dir must be enwik8 or text8, or hold one (enwik8.zip, text8.zip, unpacked), "
+            f"got {path}."
+        )
+    data = found.read_bytes()
+    if len(data) != 100_000_000:
+        raise ConfigError(f"{found} must have 100000000 bytes, got {len(data)}.")
+    cuts = (len(data) - 2 * _HELD_OUT, len(data) - _HELD_OUT)
+    parts = (data[: cuts[0]], data[cuts[0] : cuts[1]], data[cuts[1] :])
+    train, valid, test = (_blocks(part, length) for part in parts)
+    return _task(train, valid, test, str(found))
+
+
+def _task(train: Tensor, valid: Tensor, test: Tensor, source: str) -> Task:
+    splits = (Split(train, None), Split(valid, None), Split(test, None))
+    return Task(*splits, vocab_size=_BYTES, num_classes=_BYTES, pad_id=None, source=source)
+
+
+def _blocks(data: bytes, length: int) -> Tensor:
+    """Blocks that share one byte: the last to be predicted is the next's first, [n,length+1]."""
+    tokens = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    return tokens.unfold(0, length + 1, length) if len(tokens) > length else tokens[:0].view(0, 0)
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

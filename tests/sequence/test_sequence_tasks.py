@@ -1,0 +1,248 @@
+import itertools
+import random
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sequence.data import Batches, HeldOut, Split
+from sequence.tasks import listops, released, text
+from vit_ls.config import ConfigError
+from vit_ls.engine import Ranks
+
+
+def ranks(rank=0, world_size=1):
+    return Ranks(torch.device("cpu"), rank, world_size)
+
+
+SMALL = {"depth": 4, "length": [3, 40], "max_length": 64}
+
+
+def ids_of(words):
+    return [listops.IDS[word] for word in words.split()]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("MIN", [4, 2, 9], 2),
+        ("MAX", [4, 2, 9], 9),
+        ("MED", [4, 2, 9], 4),
+        ("MED", [1, 4], 2),  # of 2.5, truncated
+        ("MED", [7, 8, 2, 4], 5),
+        ("SM", [7, 8, 9], 4),
+    ],
+)
+def test_an_operator_is_what_the_release_makes_of_it(name, values, expected):
+    assert listops.evaluated(name, values) == expected
+
+
+def value_of(tokens):
+    """By a stack, as a reader of the formula would."""
+    stack = []
+    for token in tokens:
+        if token != listops.CLOSE:
+            stack.append(token)
+            continue
+        values = []
+        while isinstance(stack[-1], int) or stack[-1].isdigit():
+            values.append(int(stack.pop()))
+        stack.append(listops.evaluated(stack.pop()[1:], values))
+    assert len(stack) == 1
+    return int(stack[0])
+
+
+def test_formulas_are_nested_as_deep_as_they_say_and_come_to_what_they_say():
+    formulas = list(listops.draw(200, 5, [3, 60], random.Random(1)))
+    assert len({f.tokens for f in formulas}) == 200
+    for formula in formulas:
+        assert 3 < len(formula.tokens) < 60
+        assert formula.value == value_of(formula.tokens)
+        opened = [t.startswith("[") - (t == listops.CLOSE) for t in formula.tokens]
+        assert max(itertools.accumulate(opened)) + 1 == formula.depth <= 5
+
+
+def test_formulas_of_the_papers_bounds_have_the_lengths_and_the_floor_of_the_release():
+    formulas = list(listops.draw(300, 10, [500, 2000], random.Random(0)))
+    lengths = np.array([len(f.tokens) for f in formulas])
+    # 1035 +- 393 in the release; four standard errors
+    assert abs(lengths.mean() - 1035) < 4 * 393 / 300**0.5
+    roots = {f.tokens[0] for f in formulas}
+    assert roots == {f"[{name}" for name in listops.OPERATORS}
+    by_root = listops._by_root(formulas, formulas)
+    right = (by_root == torch.tensor([f.value for f in formulas])).double().mean()
+    assert 0.28 < right < 0.46  # 0.361 in the release
+
+
+def test_a_generated_task_depends_on_its_seed_alone_and_shares_no_formula_between_splits():
+    make = {"samples": 80, "brackets": True, **SMALL}
+    task, again = (listops.generated(seed=3, **make) for _ in range(2))
+    assert torch.equal(task.train.ids, again.train.ids)
+    assert not torch.equal(task.train.ids, listops.generated(seed=4, **make).train.ids)
+    rows = [tuple(row.tolist()) for split in task[:3] for row in split.ids]
+    assert len(rows) == len(set(rows)) == 100
+
+
+def test_too_narrow_bounds_are_refused_in_one_line():
+    with pytest.raises(ConfigError, match=r"must leave 5 different formulas, got 0"):
+        list(listops.draw(5, 2, [100, 200], random.Random(0)))
+
+
+def write_listops(folder, source="( ( ( [MAX 2 ) 9 ) ( ( ( [MIN 4 ) 7 ) ] ) ) ]", target="9"):
+    for part in ("train", "val", "test"):
+        (folder / f"basic_{part}.tsv").write_text(f"Source\tTarget\n{source}\t{target}\n")
+
+
+@pytest.mark.parametrize(
+    ("brackets", "expected"), [(True, "[MAX 2 9 [MIN 4 7 X X"), (False, "[MAX 2 9 [MIN 4 7")]
+)
+def test_the_released_files_are_read_with_and_without_closing_brackets(
+    tmp_path, brackets, expected
+):
+    write_listops(tmp_path)
+    task = listops.read(tmp_path, max_length=12, brackets=brackets)
+    wanted = ids_of(expected)
+    assert task.test.ids[0].tolist() == wanted + [0] * (12 - len(wanted))
+    assert task.test.labels.tolist() == [9]
+    assert task.test.groups.tolist() == [3]
+
+
+def test_files_of_another_task_and_missing_ones_are_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"Long Range Arena's release .*got no .*basic_train"):
+        listops.read(tmp_path, max_length=12, brackets=True)
+    write_listops(tmp_path, source="once upon a time")
+    with pytest.raises(ConfigError, match=r"must hold formulas of ListOps and digits, got 'once'"):
+        listops.read(tmp_path, max_length=12, brackets=True)
+    write_listops(tmp_path, target="12")
+    with pytest.raises(ConfigError, match=r"got '12'"):
+        listops.read(tmp_path, max_length=12, brackets=True)
+    (tmp_path / "basic_train.tsv").write_text("a\tb\n1\t2\n")
+    with pytest.raises(ConfigError, match="columns Source and Target"):
+        listops.read(tmp_path, max_length=12, brackets=True)
+    with pytest.raises(ConfigError, match=r"cifar-10-python.tar.gz"):
+        released.image(tmp_path)
+    with pytest.raises(ConfigError, match=r"aclImdb_v1.tar.gz"):
+        released.text(tmp_path, max_length=8)
+    with pytest.raises(ConfigError, match=r"new_aan_pairs.train.tsv"):
+        released.retrieval(tmp_path, max_length=8)
+    (tmp_path / "new_aan_pairs.train.tsv").write_text("1\ta\tb\n")
+    with pytest.raises(ConfigError, match=r"got 3 fields, the first '1'"):
+        released.retrieval(tmp_path, max_length=8)
+    with pytest.raises(ConfigError, match=r"must be enwik8 or text8"):
+        text.published(tmp_path, 8)
+    (tmp_path / "enwik8").write_bytes(b"short")
+    with pytest.raises(ConfigError, match=r"must have 100000000 bytes, got 5"):
+        text.published(tmp_path, 8)
+
+
+def test_reviews_are_bytes_plus_one_cut_and_padded(tmp_path):
+    for part, label in itertools.product(("train", "test"), ("pos", "neg")):
+        (tmp_path / part / label).mkdir(parents=True)
+        (tmp_path / part / label / "0_1.txt").write_bytes(b"\x00\xff" + label.encode())
+    task = released.text(tmp_path, max_length=4)
+    assert task.train.ids.tolist() == [[1, 256, 111, 102], [1, 256, 113, 112]]
+    assert task.train.labels.tolist() == [0, 1]
+    longer = released.text(tmp_path, max_length=7).train.ids
+    assert longer[0].tolist() == [1, 256, 111, 102, 104, 0, 0]
+
+
+def test_pairs_are_read_without_quoting(tmp_path):
+    for part in ("train", "eval", "test"):
+        lines = '1.0\tA\tB\t"ab\tc\n0\tC\tD\td\te"\n'
+        (tmp_path / f"new_aan_pairs.{part}.tsv").write_text(lines)
+    task = released.retrieval(tmp_path, max_length=3)
+    assert task.train.labels.tolist() == [1, 0]
+    assert task.train.ids.tolist() == [[[35, 98, 99], [100, 0, 0]], [[101, 0, 0], [102, 35, 0]]]
+    assert task.pair
+
+
+def test_the_digits_are_held_out_as_in_train_py():
+    from vit_ls.data.digits import Digits
+
+    task = released.digits()
+    assert task.train.labels.tolist() == Digits(held_out=False).targets
+    assert task.test.labels.tolist() == Digits(held_out=True).targets
+    assert task.train.ids.shape == (len(task.train.labels), 64)
+    assert task.train.ids.max() == 16
+    assert task.pad_id is None
+
+
+def test_grey_is_that_of_the_arena():
+    colour = np.array([[[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [10, 20, 30]]]], dtype=np.uint8)
+    assert released._grey(colour).tolist() == [[76, 150, 29, 18]]
+
+
+def test_blocks_of_a_text_predict_each_byte_once():
+    blocks = text._blocks(bytes(range(11)), 3)
+    assert blocks.tolist() == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
+    assert blocks[:, 1:].flatten().tolist() == list(range(1, 10))
+    assert len(text._blocks(b"abc", 3)) == 0
+
+
+def test_files_of_the_library_stand_in_one_split_each():
+    task = text.library(64, 60_000, 0)
+    assert min(len(split.ids) for split in task[:3]) > 10
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    texts = [bytes(split.ids[:, :-1].flatten().tolist()) for split in task[:3]]
+    found = []
+    for name in sorted(p.relative_to(folder).as_posix() for p in folder.glob("*.py")):
+        source = (folder / name).read_bytes()[:2000]
+        if len(source) == 2000:
+            found.append([source in text for text in texts])
+    assert max(map(sum, found)) == 1
+    assert "PSF License" in task.source
+
+
+def numbered(count, width=3, **options):
+    ids = torch.arange(1, count + 1, dtype=torch.int16)[:, None].expand(-1, width)
+    return Split(ids, torch.arange(count), **options)
+
+
+def order(batches, epoch, start=0):
+    return [tuple(labels.tolist()) for _, labels in batches.epoch(epoch, start)]
+
+
+def batches_of(rank=0, world_size=1, epoch_updates=None, count=23):
+    options = {"seed": 5, "epoch_updates": epoch_updates, "classes": ["a"]}
+    return Batches(numbered(count), 4, ranks(rank, world_size), **options)
+
+
+def test_a_pass_takes_each_sample_once_and_the_next_another_order():
+    batches = batches_of()
+    first, second = order(batches, 0), order(batches, 1)
+    assert len(batches) == len(first) == 5
+    assert len({*itertools.chain(*first)}) == 20
+    assert first != second
+    assert order(batches, 1, start=3) == second[3:]
+
+
+def test_epochs_of_some_updates_go_on_through_the_passes():
+    whole, parts = batches_of(), batches_of(epoch_updates=3)
+    in_parts = [batch for epoch in range(5) for batch in order(parts, epoch)]
+    assert in_parts == [batch for epoch in range(3) for batch in order(whole, epoch)]
+    assert order(parts, 3, start=2) == order(parts, 3)[2:]
+
+
+def test_processes_share_a_pass():
+    two = [order(batches_of(rank, 2), 0) for rank in range(2)]
+    assert [len(part) for part in two] == [2, 2]
+    assert len({*itertools.chain(*two[0], *two[1])}) == 16
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_an_evaluation_counts_each_sample_once(world_size):
+    seen = []
+    for rank in range(world_size):
+        for _, labels in HeldOut(numbered(23), 4, ranks(rank, world_size)):
+            seen += labels.tolist()
+    assert sorted(seen) == list(range(23))
+
+
+def test_only_padding_is_cut_off_a_batch():
+    ids = torch.tensor([[1, 0, 2, 0, 0], [3, 0, 0, 0, 0]])
+    for padded, width in ((True, 3), (False, 5)):
+        split = Split(ids, torch.tensor([0, 1]), padded=padded)
+        ((batch, _),) = HeldOut(split, 2, ranks())
+        assert torch.equal(batch, ids[:, :width])
