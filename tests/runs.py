@@ -6,7 +6,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ def start(
     script: str = "train",
     env: dict[str, str] | None = None,
     file_limit: int | None = None,
+    before: Callable[[], object] | None = None,
 ) -> BaseProcess:
     """Start a script.
 
@@ -33,8 +34,9 @@ def start(
         script: Name of its module.
         env: More environment variables.
         file_limit: Largest file that it may write, in bytes, as if the disk were full then.
+        before: Called in the process before the script; a function of a module, or a partial of it.
     """
-    args = (script, list(argv), str(log), env or {}, file_limit)
+    args = (script, list(argv), str(log), env or {}, file_limit, before)
     process = _CONTEXT.Process(target=_run, args=args)
     process.start()
     return process
@@ -59,7 +61,12 @@ def start_two(script: str, argv: Sequence[str], log: Path) -> list[BaseProcess]:
 
 
 def _run(
-    script: str, argv: list[str], log: str, env: dict[str, str], file_limit: int | None
+    script: str,
+    argv: list[str],
+    log: str,
+    env: dict[str, str],
+    file_limit: int | None,
+    before: Callable[[], object] | None,
 ) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
@@ -74,6 +81,8 @@ def _run(
     from vit_ls import engine
 
     module = importlib.import_module(script)
+    if before is not None:
+        before()
     try:
         status = engine.command_line(f"{script}.py", lambda: module.main(argv))
     except SystemExit as stop:

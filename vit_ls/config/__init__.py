@@ -1,11 +1,12 @@
 """One typed configuration from a YAML file and flags.
 
-`schema` says what can be set, `foreign` what cannot, `reading` makes a configuration of it. A leaf:
-imports nothing of the package.
+`schema` says what can be set, `foreign` what cannot, `reading` makes a configuration of it, `changes`
+says what of it may differ where a run is continued. A leaf: imports nothing of the package.
 """
 
 from dataclasses import asdict
 
+from vit_ls.config.changes import checked_changes, former
 from vit_ls.config.nearest import nearest
 from vit_ls.config.reading import Parser, dump, inherit, read
 from vit_ls.config.rules import ConfigError
@@ -18,7 +19,9 @@ __all__ = [
     "TrainConfig",
     "ValidateConfig",
     "asdict",
+    "checked_changes",
     "dump",
+    "former",
     "inherit",
     "nearest",
     "read",

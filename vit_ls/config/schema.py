@@ -149,7 +149,8 @@ class TrainConfig(DataConfig):
     head_init_bias: float | None = _f(None, "first value of the classifier's bias")
     # run
     resume: str = _f("", "continue from this file; 'auto': from the newest good one of the run")
-    no_resume_opt: bool = _f(False, "take the weights alone from --resume")
+    no_resume_opt: bool = _f(False, "start the optimiser anew where --resume FILE continues")
+    resume_changed: bool = _f(False, "let --resume change settings that make it another run")
     output: str = _f("output", "folder of the runs")
     experiment: str = _f("", "name of the run's folder; default: a new one from time and model")
     # optimiser
@@ -188,7 +189,7 @@ class TrainConfig(DataConfig):
     epochs: int = _f(300, "epochs", _POSITIVE)
     stop_epoch: int | None = _f(None, "stop after so many epochs of the schedule")
     epoch_repeats: float = _f(0.0, "repeats of a streamed data set per epoch", _COUNT)
-    start_epoch: int | None = _f(None, "number of the first epoch", _COUNT)
+    start_epoch: int | None = _f(None, "enter the schedule at this epoch", _COUNT)
     decay_milestones: list[int] = _f([90, 180, 270], "epochs of the multistep schedule", _POSITIVE)
     decay_epochs: float | None = _f(None, "epochs between decays", _POSITIVE)
     warmup_epochs: int = _f(5, "epochs of warm-up", _COUNT)
@@ -293,12 +294,27 @@ class TrainConfig(DataConfig):
                 f"--scale and --ratio must be lower, upper; got {self.scale}, {self.ratio}.",
             ),
             (
-                Path(self.experiment).name != self.experiment or "\0" in self.experiment,
+                Path(self.experiment).name != self.experiment
+                or self.experiment == ".."
+                or "\0" in self.experiment,
                 f"--experiment must be the plain name of a folder, got {self.experiment!r}.",
             ),
             (
                 self.resume == "auto" and not self.experiment,
                 "--resume auto needs --experiment NAME: it continues the run of that folder.",
+            ),
+            (
+                self.resume == "auto" and (self.no_resume_opt or self.start_epoch is not None),
+                "--no-resume-opt and --start-epoch need --resume FILE: with auto, each restart "
+                "would do it again.",
+            ),
+            (
+                self.no_resume_opt and not self.resume,
+                "--no-resume-opt needs --resume FILE.",
+            ),
+            (
+                self.resume_changed and not self.resume,
+                "--resume-changed needs --resume.",
             ),
         ):
             if broken:

@@ -1,41 +1,72 @@
-"""Checkpoints: whole or absent, of plain values and tensors, knowing where the run stood."""
+"""Checkpoints as files: whole or absent, of plain values and tensors."""
 
+import argparse
+import contextlib
 import logging
 import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import torch
-from timm.utils import CheckpointSaver
 
-from vit_ls.engine.errors import CheckpointError
+from vit_ls.config import ConfigError
+from vit_ls.engine.errors import CheckpointError, blamed_on
 
 _logger = logging.getLogger(__name__)
 
 SUFFIX = ".pth.tar"
-BEST, LAST = f"model_best{SUFFIX}", f"last{SUFFIX}"
+
+
+class Position(NamedTuple):
+    """A moment of a run: before batch `batch` of epoch `epoch`."""
+
+    epoch: int
+    batch: int
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Give `path` new content at once: a crash leaves the old or the new content, never a part.
 
     Raises:
-        CheckpointError: The content cannot be written; the old one is still there.
+        CheckpointError: The file system refuses the content; the old one is still there.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = _part(path)
     try:
         with part.open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
-        _sync_folder(path.parent)
-    # torch reports a failed write as RuntimeError.
-    except (OSError, RuntimeError) as error:
-        part.unlink(missing_ok=True)
-        raise CheckpointError(f"{path} cannot be written: {error}") from error
+        _give_name(part, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        cause = _cause(error)
+        if isinstance(cause, OSError):
+            reason = cause.strerror or str(cause)
+            raise CheckpointError(f"{path} cannot be written: {reason}.") from error
+        raise cause from None
+
+
+def link_whole(source: Path, target: Path) -> None:
+    """Give the content of `source` the name `target` too, at once.
+
+    Both names are links of one file, or copies where the file system has no links.
+
+    Raises:
+        CheckpointError: The file system refuses it; what had the name before still has it.
+    """
+    if target.exists() and target.samefile(source):
+        return
+    part = _part(target)
+    part.unlink(missing_ok=True)
+    try:
+        part.hardlink_to(source)
+    except OSError:
+        write_whole(target, lambda file: file.write(source.read_bytes()))
+    else:
+        _give_name(part, target)
 
 
 def read_checkpoint(path: Path, *, tensors: bool = True) -> dict[str, Any]:
@@ -48,117 +79,103 @@ def read_checkpoint(path: Path, *, tensors: bool = True) -> dict[str, Any]:
     Raises:
         CheckpointError: It is not there, damaged, or no training checkpoint.
     """
-    try:
+    # A damaged file raises whatever the part of it raises that is read first.
+    with blamed_on(f"{path} cannot be read", CheckpointError):
         if tensors and zipfile.is_zipfile(path):
             # torch does not look at the checksums that it writes.
             with zipfile.ZipFile(path) as archive:
                 damaged = archive.testzip()
             if damaged is not None:
-                raise CheckpointError(f"{path} cannot be read: {damaged} in it is damaged.")
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=not tensors)
-    except CheckpointError:
-        raise
-    # A damaged file raises whatever the part of it raises that is read first.
-    except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise CheckpointError(f"{path} cannot be read: {reason[0]}") from error
+                raise ValueError(f"{damaged} in it is damaged.")
+        # timm's script stores its settings as a namespace, which runs no code.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=not tensors)
     if not isinstance(content, dict) or "state_dict" not in content or "epoch" not in content:
         raise CheckpointError(f"{path} is not a training checkpoint.")
     return content
 
 
-def newest_checkpoint(folder: Path, arch: str) -> tuple[Path, dict[str, Any]] | None:
-    """The checkpoint of `folder` furthest in the run; those that are no good are passed over."""
-    standing: dict[int, tuple[tuple[int, int], Path]] = {}
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
-        try:
-            content = read_checkpoint(path, tensors=False)
-            if content.get("arch") != arch or "position" not in content:
-                raise CheckpointError(f"{path} is of another run: it holds {content.get('arch')}.")
-            position = content["position"]
-            # Several names may be links to one file.
-            standing[path.stat().st_ino] = (position["epoch"], position["batch"]), path
-        except CheckpointError as error:
-            _logger.warning("passed over: %s", error)
-    for _, path in sorted(standing.values(), reverse=True):
-        try:
-            return path, read_checkpoint(path)
-        except CheckpointError as error:
-            _logger.warning("passed over: %s", error)
-    return None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def position_of(path: Path) -> Position | None:
+    """Where a checkpoint stands; None where none is there that can be read, or it does not say."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        return _position(read_checkpoint(path, tensors=False))
+    except CheckpointError:
+        return None
 
 
-class Saver(CheckpointSaver):
-    """timm's saver (best-of history, milestones, recovery files), writing whole files or none.
+def newest_checkpoint(folder: Path, arch: str) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint of `folder` furthest in its run, or None where there is none at all.
+
+    Those that are no good are passed over, each with a warning.
 
     Args:
         folder: Of the run.
-        collect: Returns the content to save, given the epoch and the metric or None.
-        decreasing: Whether a lower metric is better.
-        max_history: How many of the best checkpoints are kept.
+        arch: The model's name.
+
+    Raises:
+        ConfigError: There are checkpoints and none is good; it names each and what is wrong.
     """
-
-    def __init__(
-        self,
-        folder: Path,
-        collect: Callable[[int, float | None], dict[str, Any]],
-        *,
-        decreasing: bool,
-        max_history: int,
-    ) -> None:
-        super().__init__(
-            None,
-            None,
-            checkpoint_dir=str(folder),
-            recovery_dir=str(folder),
-            decreasing=decreasing,
-            max_history=max_history,
-        )
-        self.folder = folder
-        self.collect = collect
-
-    def _save(self, save_path: str, epoch: int, metric: float | None = None) -> None:
-        content = self.collect(epoch, metric) | {"saver": self.state_dict(epoch, metric)}
-        write_whole(Path(save_path), lambda file: torch.save(content, file))
-
-    def _replace(self, src: str, dst: str) -> None:
-        Path(src).replace(dst)
-        _sync_folder(self.folder)
-
-    def _duplicate(self, src: str, dst: str) -> None:
-        """Give `dst` the content of `src`, by a link where that is possible."""
-        source, target = Path(src), Path(dst)
-        if target.exists() and target.samefile(source):
-            return
-        part = target.with_name(f".{target.name}.part")
-        part.unlink(missing_ok=True)
+    standing: list[tuple[Position, Path]] = []
+    wrong: dict[Path, CheckpointError] = {}
+    newest = None
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            part.hardlink_to(source)
-        except OSError:  # a file system without links
-            write_whole(target, lambda file: file.write(source.read_bytes()))
-            return
-        part.replace(target)
-        _sync_folder(self.folder)
+            standing.append((_checked_position(path, arch), path))
+        except CheckpointError as error:
+            wrong[path] = error
+    for _, path in sorted(standing, key=lambda one: one[0], reverse=True):
+        try:
+            newest = path, read_checkpoint(path)
+            break
+        except CheckpointError as error:
+            wrong[path] = error
+    if newest is None and wrong:
+        raise ConfigError(
+            f"{folder} has no checkpoint to continue from, and was left as it is: "
+            + " ".join(str(error) for error in wrong.values())
+        )
+    for reason in wrong.values():
+        _logger.warning("passed over: %s", reason)
+    return newest
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take over the history that a checkpoint of the same folder recorded.
 
-        The checkpoint itself is not in it: it was written before it was ranked. Saving the same
-        epoch again ranks it, and so repairs a run that was killed between the two.
-        """
-        self.load_state_dict(state | {"pending": (None, None)})
+def _checked_position(path: Path, arch: str) -> Position:
+    content = read_checkpoint(path, tensors=False)
+    position = _position(content)
+    if content.get("arch") != arch:
+        raise CheckpointError(f"{path} is of another run: its model is {content.get('arch')!r}.")
+    if position is None:
+        raise CheckpointError(f"{path} is of another run: it was not written by this program.")
+    return position
 
-    def drop_recovery(self, keep: int) -> None:
-        """Delete all but the newest recovery checkpoints."""
-        files = self.folder.glob(f"{self.recovery_prefix}-*{SUFFIX}")
-        found = sorted(files, key=lambda path: path.stat().st_mtime_ns)
-        for path in found[: max(len(found) - keep, 0)]:
-            path.unlink()
+
+def _position(content: dict[str, Any]) -> Position | None:
+    at = content.get("position")
+    return Position(at["epoch"], at["batch"]) if at else None
+
+
+def _part(path: Path) -> Path:
+    """What a file is called while it is written; no pattern for checkpoints finds it."""
+    return path.with_name(f".{path.name}.part")
+
+
+def _give_name(part: Path, path: Path) -> None:
+    """Rename, and wait until the disk has it."""
+    part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What went wrong first.
+
+    torch ends a file whose writing failed, fails at that again, and raises a RuntimeError about
+    positions; what the system said is its context. Whatever else comes up meanwhile, such as the
+    death of a loading process, is not about the file.
+    """
+    while isinstance(error, RuntimeError) and error.__context__ is not None:
+        error = error.__context__
+    return error

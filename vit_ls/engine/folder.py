@@ -1,10 +1,11 @@
 """The folder of a run: claimed by one process, holding its configuration and its summary."""
 
 import csv
+import errno
 import fcntl
 import io
-import logging
 import os
+import tempfile
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +14,7 @@ from typing import Any
 from vit_ls.config import ConfigError, TrainConfig, dump
 from vit_ls.engine.checkpoint import write_whole
 
-_logger = logging.getLogger(__name__)
-
-CONFIG, SUMMARY = "args.yaml", "summary.csv"
+CONFIG, SUMMARY, LOCK = "args.yaml", "summary.csv", ".lock"
 
 
 class RunFolder:
@@ -26,18 +25,29 @@ class RunFolder:
         title: Part of the name where the configuration gives none.
 
     Raises:
-        ConfigError: The folder holds another run, or a running one.
+        ConfigError: The folder holds another run, or a running one, or cannot be written to.
     """
 
     def __init__(self, config: TrainConfig, title: str) -> None:
         self.path = _create(config, title)
-        self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            # The lock of a former run may be there, and writable, in a folder that is not.
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written to: {error.strerror}.") from error
         try:
             # Not flock: loading processes would inherit it, and keep it a while after a kill.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             os.close(self._lock)
-            raise ConfigError(f"{self.path} is in use by another run.") from None
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise ConfigError(f"{self.path} is in use by another run.") from None
+            raise ConfigError(f"{self.path} cannot be locked: {error.strerror}.") from error
+
+    def write_config(self, config: TrainConfig) -> None:
+        """Write the settings, as `--config` takes them back."""
         write_whole(self.path / CONFIG, lambda file: file.write(dump(config).encode()))
 
     def write_summary(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -45,7 +55,10 @@ class RunFolder:
         write_rows(self.path / SUMMARY, rows)
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Let others have the folder; one that nothing was written into goes away."""
+        if [path.name for path in self.path.iterdir()] == [LOCK]:
+            (self.path / LOCK).unlink()
+            self.path.rmdir()
         os.close(self._lock)
 
 
@@ -64,7 +77,7 @@ def _create(config: TrainConfig, title: str) -> Path:
         if config.experiment:
             path = root / config.experiment
             path.mkdir(parents=True, exist_ok=True)
-            inside = config.resume and Path(config.resume).parent == path
+            inside = config.resume and Path(config.resume).parent.resolve() == path.resolve()
             if (path / CONFIG).exists() and not (config.resume == "auto" or inside):
                 raise ConfigError(
                     f"{path} holds a run: continue it with --resume auto, or name another folder."

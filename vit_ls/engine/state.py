@@ -1,6 +1,7 @@
 """Where a run stands, as a checkpoint holds it."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,8 +10,9 @@ from timm.models import clean_state_dict
 from timm.task import TrainingTask
 from torch import Tensor
 
-from vit_ls.config import TrainConfig
-from vit_ls.engine.errors import CheckpointError
+from vit_ls.config import ConfigError, TrainConfig
+from vit_ls.engine.errors import blamed_on
+from vit_ls.engine.optim_state import restore, whole_state
 from vit_ls.engine.ranks import Ranks
 from vit_ls.rng import random_state, set_random_state
 
@@ -84,7 +86,7 @@ class RunState:
             "arch": self.config.model,
             "args": asdict(self.config),
             "classes": self.classes,
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": whole_state(self.optimizer),
             "position": {
                 "epoch": at.epoch,
                 "batch": at.batch,
@@ -117,13 +119,28 @@ class RunState:
             ),
         )
 
-    def load_rest(self, content: dict[str, Any]) -> None:
-        """Take everything but the weights from a checkpoint."""
-        _load(content, "optimizer", self.optimizer.load_state_dict)
+    def load_optimizer(self, content: dict[str, Any], former: torch.optim.Optimizer | None) -> None:
+        """Take the state of the optimiser, and of the loss scale, from a checkpoint.
+
+        Args:
+            content: Of the checkpoint.
+            former: The optimiser that the run's former settings make, where they differ; what
+                they changed is then as it is now.
+        """
+        _load(content, "optimizer", lambda saved: restore(self.optimizer, saved, former))
         if self.scaler is not None and "amp_scaler" in content:
             _load(content, "amp_scaler", self.scaler.load_state_dict)
+
+    def load_position(self, content: dict[str, Any], *, reseeded: bool) -> None:
+        """Take from a checkpoint where the run stood.
+
+        Args:
+            content: Of the checkpoint.
+            reseeded: Leave the random states as they are.
+        """
         if "position" not in content:
-            self.at.epoch = int(content["epoch"]) + 1
+            # timm's: its `epoch` is the last one trained since version 2.
+            self.at.epoch = int(content["epoch"]) + int(content.get("version", 1) > 1)
             _logger.warning("the checkpoint holds no random states: they start anew.")
             return
         position, of_ranks = content["position"], content["ranks"]
@@ -141,16 +158,23 @@ class RunState:
         if len(of_ranks) != self.ranks.world_size:
             was, now = len(of_ranks), self.ranks.world_size
             _logger.warning("%d processes became %d: random states start anew.", was, now)
+            if self.ranks.primary:
+                self.at.loss_sum = sum(one["loss_sum"] for one in of_ranks)
+                self.at.images = sum(one["images"] for one in of_ranks)
             return
         mine = of_ranks[self.ranks.rank]
         self.at.loss_sum, self.at.images = mine["loss_sum"], mine["images"]
-        set_random_state(mine["random"])
+        if not reseeded:
+            set_random_state(mine["random"])
+
+    def metric(self, row: dict[str, Any]) -> float | None:
+        """What ranks an epoch: the better of the weights' and their average's value."""
+        names = (f"eval_{self.config.eval_metric}", f"eval_ema_{self.config.eval_metric}")
+        better = min if self.config.eval_metric == "loss" else max
+        return better((row[name] for name in names if name in row), default=None)
 
 
-def _load(content: dict[str, Any], key: str, load: Any) -> None:
+def _load(content: dict[str, Any], key: str, load: Callable[[Any], object]) -> None:
     """Load a part of a checkpoint, or say that it does not fit."""
-    try:
+    with blamed_on(f"--resume: {key} of the checkpoint does not fit this run", ConfigError):
         load(content[key])
-    except (KeyError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"{key} of the checkpoint does not fit this run: {reason}") from error

@@ -12,8 +12,7 @@ import torch
 from timm.utils import random_seed
 from torch import Tensor, nn
 
-from vit_ls.config import TrainConfig
-from vit_ls.engine.checkpoint import LAST
+from vit_ls.config import ConfigError, TrainConfig, checked_changes, former
 from vit_ls.engine.classes import check_same_classes
 from vit_ls.engine.distribute import distribute, eval_model, share_norms
 from vit_ls.engine.errors import RunFailedError, StoppedError
@@ -24,6 +23,7 @@ from vit_ls.engine.ranks import Ranks
 from vit_ls.engine.recipe import make_optimizer, make_schedule, make_task
 from vit_ls.engine.reporting import Reporter
 from vit_ls.engine.state import Progress, RunState
+from vit_ls.engine.saver import LAST
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.update import Outcome, Updater
 from vit_ls.engine.utilisation import utilisation
@@ -113,7 +113,11 @@ class Trainer:
         self._unreadable = 0
         self.keeper = Keeper(self.state, title)
         random_seed(config.seed, ranks.rank)
-        self._set_up()
+        try:
+            self._set_up()
+        except BaseException:
+            self.keeper.release()
+            raise
 
     @property
     def at(self) -> Progress:
@@ -122,8 +126,8 @@ class Trainer:
 
     def _set_up(self) -> None:
         """Continue if asked to; then wrap the model: average, compiler, processes."""
-        config = self.config
-        content = self.keeper.found()
+        config, content = self.config, self.keeper.found
+        changes = self._changes(content) if content is not None else set()
         if content is not None:
             check_same_classes(content.get("classes"), self.train.class_to_idx)
             self.state.load_weights(content)
@@ -134,21 +138,44 @@ class Trainer:
                 device=torch.device("cpu") if config.model_ema_force_cpu else None,
             )
         if content is not None:
-            self._continue(content)
+            self._continue(content, changes)
+        if config.start_epoch is not None:
+            self._enter(config.start_epoch)
+        if self.scheduler is not None and (self.at.epoch or self.at.updates):
+            self._replay_schedule()
+        if self.at.epoch >= self.last_epoch and not self.keeper.inside:
+            raise ConfigError(
+                f"nothing is left to train: the run would start at epoch {self.at.epoch} of "
+                f"{self.last_epoch}."
+            )
+        self.keeper.begin()
         if config.torchcompile:
             self.task.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
         distribute(self.task, config, self.ranks)
 
-    def _continue(self, content: dict[str, Any]) -> None:
+    def _changes(self, content: dict[str, Any]) -> set[str]:
+        """The names of the settings that are not those of the run to continue; each is shown."""
+        was = content.get("args")
+        if "position" not in content or not isinstance(was, dict):
+            _logger.warning("the checkpoint is not of this program: its settings are not compared.")
+            return set()
+        changes = checked_changes(was, self.config)
+        for one in changes:
+            _logger.info("%s", one)
+        return {one.name for one in changes}
+
+    def _continue(self, content: dict[str, Any], changes: set[str]) -> None:
         if self.task.has_ema():
             self.state.load_weights(content, ema=True)
         if not self.config.no_resume_opt:
-            self.state.load_rest(content)
-            self.keeper.take_over(content)
-        if self.config.start_epoch is not None:
-            self.at.epoch, self.at.batch = self.config.start_epoch, 0
-        if self.scheduler is not None and (self.at.epoch or self.at.updates):
-            self._replay_schedule()
+            trainable = self.task.get_trainable_module()
+            before = None
+            if changes and trainable is not None:
+                before = make_optimizer(trainable, former(content["args"]), self.ranks.world_size)
+            self.state.load_optimizer(content, before)
+        self.state.load_position(content, reseeded="seed" in changes)
+        if "position" not in content:
+            self._enter(self.at.epoch)
         _logger.info(
             "continuing from %s: epoch %d, batch %d.",
             self.keeper.last_saved,
@@ -156,16 +183,20 @@ class Trainer:
             self.at.batch,
         )
 
+    def _enter(self, epoch: int) -> None:
+        """Stand at the beginning of an epoch, as if those before it had been trained."""
+        rows = [row for row in self.at.rows if row["epoch"] < epoch]
+        updates = epoch * self.updates_per_epoch
+        self.state.at = Progress(epoch, updates=updates, skipped=self.at.skipped, rows=rows)
+
     def _replay_schedule(self) -> None:
         """Bring the schedule to where the run stands; plateau's depends on each evaluation."""
         if self.config.sched != "plateau":
             self.scheduler.step(self.at.epoch)
             self.scheduler.step_update(self.at.updates)
-        elif self.at.rows:
-            for group in self.optimizer.param_groups:
-                group["lr"] = group["initial_lr"]
+        else:
             for row in self.at.rows:
-                self.scheduler.step(row["epoch"] + 1, self._metric(row))
+                self.scheduler.step(row["epoch"] + 1, self.state.metric(row))
 
     def fit(self, stop: StopRequests) -> Best:
         """Train to the end, or until a stop is requested.
@@ -292,7 +323,7 @@ class Trainer:
         due = (epoch + 1) % config.val_interval == 0 or epoch + 1 == self.last_epoch
         if self.held_out is not None and (due or epoch + 1 in (config.save_epochs or [])):
             self._evaluate(row)
-        metric = self._metric(row)
+        metric = self.state.metric(row)
         row |= {"lr": self._lr(), "skipped": self.at.skipped}
         if self.train.unreadable is not None:
             row["unreadable"] = int(self.train.unreadable.sum())
@@ -304,13 +335,7 @@ class Trainer:
         )
         if self.scheduler is not None:
             self.scheduler.step(epoch + 1, metric)
-        self.keeper.save_epoch(epoch, metric)
-
-    def _metric(self, row: dict[str, Any]) -> float | None:
-        """What ranks an epoch: the better of the weights' and their average's value."""
-        names = (f"eval_{self.config.eval_metric}", f"eval_ema_{self.config.eval_metric}")
-        better = min if self.config.eval_metric == "loss" else max
-        return better((row[name] for name in names if name in row), default=None)
+        self.keeper.save_epoch(epoch)
 
     def _evaluate(self, row: dict[str, Any]) -> None:
         """Evaluate the weights and their average into the row."""
