@@ -1,6 +1,8 @@
 """A run that is killed, stopped or robbed of its disk ends as the undisturbed one."""
 
 import contextlib
+import functools
+import itertools
 import os
 import random
 import shutil
@@ -15,7 +17,7 @@ import pytest
 import runs
 import torch
 
-from vit_ls.engine import STOPPED_STATUS, read_checkpoint
+from vit_ls.engine import STOPPED_STATUS, CheckpointError, read_checkpoint
 
 # Everything random is on: dropping, mixing, erasing, an average of the weights, loading processes.
 FLAGS = [
@@ -138,6 +140,89 @@ def test_loading_processes_do_not_change_a_run(undisturbed: Path, tmp_path: Path
     log = folder.with_suffix(".log")
     assert runs.finish([*_flags(folder), "--workers", "1"], log) == 0, log.read_text()
     _assert_same_run(folder, undisturbed)
+
+
+class _Death:
+    """Kills its own process before one of the calls that change the names in a folder.
+
+    Args:
+        after: How many such calls are let through.
+        call: Count only those of this function of `os`.
+        name: Count only those for a file of this name.
+    """
+
+    calls = ("replace", "link", "unlink")
+
+    def __init__(self, after: int = 0, *, call: str = "", name: str = "") -> None:
+        self.left, self.call, self.name = after, call, name
+
+    def watch(self) -> None:
+        """Take the place of the functions."""
+        for call in self.calls:
+            setattr(os, call, functools.partial(self._called, call, getattr(os, call)))
+
+    def _called(self, call: str, real: Callable[..., object], *paths: Any, **kwargs: Any) -> object:
+        name = Path(os.fspath(paths[-1])).name
+        ours = name.endswith((".pth.tar", ".pth.tar.part", "summary.csv", "args.yaml"))
+        if ours and self.call in ("", call) and self.name in ("", name):
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.left -= 1
+        return real(*paths, **kwargs)
+
+
+def _died(folder: Path, death: _Death) -> bool:
+    """Continue a run until it kills itself; False where it ends first."""
+    log = folder.with_suffix(".log")
+    status = runs.finish(_flags(folder), log, before=death.watch)
+    assert status in (0, -signal.SIGKILL), log.read_text()
+    return status != 0
+
+
+def _good_states(folder: Path) -> int:
+    """Of how many files a run could continue; several names of one file count once."""
+    good = set()
+    for path in folder.glob("*.pth.tar"):
+        with contextlib.suppress(CheckpointError):
+            read_checkpoint(path)
+            good.add(path.stat().st_ino)
+    return len(good)
+
+
+def test_a_run_killed_between_writing_a_checkpoint_and_ranking_it_ends_bit_identical(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "killed"
+    for death in (
+        _Death(call="link", name=".checkpoint-1.pth.tar.part"),
+        _Death(call="replace", name="model_best.pth.tar"),
+        _Death(call="unlink"),
+        _Death(1, call="replace", name="summary.csv"),
+    ):
+        _died(folder, death)
+        assert _good_states(folder) >= 2
+    log = folder.with_suffix(".log")
+    assert log.read_text().count("continuing from") >= 2
+    assert runs.finish(_flags(folder), log) == 0, log.read_text()
+    _assert_same_run(folder, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(6))
+def test_a_run_killed_at_any_change_of_its_folder_ends_bit_identical(
+    undisturbed: Path, tmp_path: Path, first: int
+) -> None:
+    for after in itertools.count(first, 6):
+        folder = tmp_path / f"killed-{after}"
+        if not _died(folder, _Death(after)):
+            break
+        # args.yaml is the first change; each of the next two writes a state.
+        assert _good_states(folder) >= min(2, max(0, after - 1)), after
+        log = folder.with_suffix(".log")
+        assert runs.finish(_flags(folder), log) == 0, log.read_text()
+        _assert_same_run(folder, undisturbed)
+        shutil.rmtree(folder)
+    assert after >= first + 6
 
 
 @pytest.mark.slow

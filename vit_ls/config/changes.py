@@ -19,13 +19,21 @@ MAY_CHANGE = {
     *("lr_base_scale", "lr_noise", "lr_noise_pct", "lr_noise_std", "lr_cycle_mul"),
     *("lr_cycle_decay", "lr_cycle_limit", "lr_k_decay", "warmup_lr", "min_lr", "warmup_epochs"),
     *("warmup_prefix", "cooldown_epochs", "patience_epochs", "decay_epochs", "decay_milestones"),
-    *("decay_rate", "weight_decay"),
+    *("decay_rate", "lr_decay_fn", "lr_stable_timescale", "weight_decay"),
     # what is kept and shown, and when
     *("recovery_interval", "checkpoint_hist", "save_epochs", "val_interval", "save_images"),
-    *("log_interval", "log_tensorboard", "log_wandb", "wandb_project"),
+    *("log_interval", "log_tensorboard", "log_wandb", "wandb_project", "wandb_tags"),
+    *("wandb_resume_id",),
     # how it is computed, but for rounding
     *("workers", "pin_mem", "validation_batch_size", "device", "dist_timeout", "torchcompile"),
-    *("torchcompile_mode", "channels_last", "grad_checkpointing", "dataset_download"),
+    *(
+        "device_modules",
+        "cudnn_benchmark",
+        "torchcompile_mode",
+        "channels_last",
+        "grad_checkpointing",
+        "dataset_download",
+    ),
     *("dataset_trust_remote_code", "max_unreadable", "skip_nonfinite"),
 }
 
@@ -36,6 +44,8 @@ NEVER = {
     "pretrained": _WEIGHTS,
     "pretrained_path": _WEIGHTS,
     "initial_checkpoint": _WEIGHTS,
+    "head_init_scale": _WEIGHTS,
+    "head_init_bias": _WEIGHTS,
     "eval_metric": "the checkpoints kept so far were ranked by the other one",
 }
 
