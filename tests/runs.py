@@ -46,18 +46,20 @@ def finish(argv: Sequence[str], log: Path, **kwargs: Any) -> int:
     """Run a script to its end and return its exit status."""
     process = start(argv, log, **kwargs)
     process.join(120)
-    assert process.exitcode is not None, f"still running:\n{log.read_text()}"
+    if process.exitcode is None:
+        process.kill()
+        raise AssertionError(f"still running:\n{log.read_text()}")
     return process.exitcode
 
 
-def start_two(script: str, argv: Sequence[str], log: Path) -> list[BaseProcess]:
+def start_two(script: str, argv: Sequence[str], log: Path, **kwargs: Any) -> list[BaseProcess]:
     """Start a script in two processes that work together; both write to the log."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    return [start(argv, log, script=script, env=shared | rank) for rank in ranks]
+    return [start(argv, log, script=script, env=shared | rank, **kwargs) for rank in ranks]
 
 
 def _run(

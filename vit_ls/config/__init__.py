@@ -1,7 +1,8 @@
 """One typed configuration from a YAML file and flags.
 
 `schema` says what can be set, `foreign` what cannot, `reading` makes a configuration of it, and
-`changes` says what of it may differ where a run is continued. A leaf: imports nothing of the package.
+`changes` says what of it may differ where a run is continued. A leaf: it imports nothing of the
+package.
 """
 
 from dataclasses import asdict
