@@ -244,6 +244,16 @@ def test_settings_of_another_run_are_refused_unless_that_is_allowed(train: Runs)
     train.ends(0, *flags, "--epochs", "4")
 
 
+def test_data_may_move_but_not_change(train: Runs) -> None:
+    moved = train.output / "moved"
+    shutil.copytree(train.images, moved)
+    flags = ["--data-dir", str(moved), "--epochs", "3", "--resume", "auto"]
+    sorted((moved / "train" / "3").iterdir())[0].unlink()
+    train.images = moved
+    assert "there are 95 training images, the run had 96" in _refused(train, *flags)
+    assert f" -> {str(moved)!r}" in train.ends(0, *flags, "--resume-changed")
+
+
 def test_weight_decay_can_be_switched_on(train: Runs) -> None:
     train.ends(0, "--epochs", "1", "--weight-decay", "0", name="plain")
     before = read_checkpoint(train.path("last.pth.tar", "plain"))["optimizer"]

@@ -23,8 +23,9 @@ MAY_CHANGE = {
     # what is kept and shown, and when
     *("recovery_interval", "checkpoint_hist", "save_epochs", "val_interval", "save_images"),
     *("log_interval", "log_tensorboard", "log_wandb", "wandb_project", "wandb_tags"),
-    *("wandb_resume_id",),
-    # how it is computed, but for rounding
+    *("wandb_resume_id", "log_grad_norm", "profile"),
+    # how it is computed, but for rounding; the data may have moved
+    "data_dir",
     *("workers", "pin_mem", "validation_batch_size", "device", "dist_timeout", "torchcompile"),
     *(
         "device_modules",

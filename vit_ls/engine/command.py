@@ -36,6 +36,10 @@ def _status(name: str, main: Callable[[], None]) -> int:
         sys.stderr.write(f"{name}: {error}\n")
         sys.stderr.flush()
         return error.status if isinstance(error, EngineError) else 2
+    # What the system refuses at a place without a message of its own: the error names the file.
+    except OSError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write(f"{name}: interrupted\n")
         return 130

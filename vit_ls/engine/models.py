@@ -19,7 +19,7 @@ from torch import nn
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig, asdict, nearest
 from vit_ls.engine.checkpoint import read_checkpoint
-from vit_ls.engine.errors import CheckpointError
+from vit_ls.engine.errors import CheckpointError, blamed_on
 
 _logger = logging.getLogger(__name__)
 
@@ -96,12 +96,9 @@ def make_teacher(factory: Callable[..., nn.Module], config: TrainConfig) -> Any:
 
 
 def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
-    try:
+    # Models have no error of their own for their arguments, and loading adds others.
+    with blamed_on(f"model {name} cannot be built", ConfigError):
         return make()
-    # Models check their arguments by assertion, by type and by value; loading adds its own errors.
-    except (AssertionError, TypeError, ValueError, RuntimeError, KeyError, OSError) as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ConfigError(f"model {name} cannot be built: {reason}") from error
 
 
 def _model_kwargs(config: DataConfig, classes: Mapping[str, int] | None) -> dict[str, Any]:
@@ -207,12 +204,9 @@ def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
         use_ema = _prefers_ema(path)
     elif use_ema and not _has_average(path):
         raise ConfigError(f"--use-ema: {path} holds no averaged weights.")
-    try:
-        load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=fitted)
     # A damaged file raises whatever the part of it raises that is read first.
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"{path} cannot be loaded: {reason}") from error
+    with blamed_on(f"{path} cannot be loaded", CheckpointError):
+        load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=fitted)
 
 
 def _size(config: DataConfig) -> dict[str, Any]:

@@ -72,6 +72,11 @@ class RunState:
     classes: dict[str, int] | None = None
     at: Progress = field(default_factory=Progress)
 
+    @property
+    def training_images(self) -> int | None:
+        """How many there are; None for streamed data."""
+        return None if self.unreadable is None else len(self.unreadable)
+
     def of_ranks(self) -> list[dict[str, Any]]:
         """What differs between the processes, of all of them; all must call it together."""
         mine = {"random": random_state(), "loss_sum": self.at.loss_sum, "images": self.at.images}
@@ -98,6 +103,7 @@ class RunState:
             },
             "ranks": of_ranks,
             "summary": at.rows,
+            "training_images": self.training_images,
             "unreadable": [],
         }
         content |= self.task.get_checkpoint_state() | self.task.get_checkpoint_state(ema=True)
@@ -153,7 +159,7 @@ class RunState:
             norms=position.get("norms", 0),
             rows=content["summary"],
         )
-        if self.unreadable is not None:
+        if self.unreadable is not None and self.same_images(content):
             self.unreadable[content["unreadable"]] = 1
         if len(of_ranks) != self.ranks.world_size:
             was, now = len(of_ranks), self.ranks.world_size
@@ -166,6 +172,10 @@ class RunState:
         self.at.loss_sum, self.at.images = mine["loss_sum"], mine["images"]
         if not reseeded:
             set_random_state(mine["random"])
+
+    def same_images(self, content: dict[str, Any]) -> bool:
+        """Whether a checkpoint is of a run on as many training images, as far as it says."""
+        return content.get("training_images", self.training_images) == self.training_images
 
     def metric(self, row: dict[str, Any]) -> float | None:
         """What ranks an epoch: the better of the weights' and their average's value."""

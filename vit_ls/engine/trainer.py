@@ -22,8 +22,8 @@ from vit_ls.engine.meters import Interval, Sums, Timed, mean_norm
 from vit_ls.engine.ranks import Ranks
 from vit_ls.engine.recipe import make_optimizer, make_schedule, make_task
 from vit_ls.engine.reporting import Reporter
-from vit_ls.engine.state import Progress, RunState
 from vit_ls.engine.saver import LAST
+from vit_ls.engine.state import Progress, RunState
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.update import Outcome, Updater
 from vit_ls.engine.utilisation import utilisation
@@ -160,6 +160,11 @@ class Trainer:
             _logger.warning("the checkpoint is not of this program: its settings are not compared.")
             return set()
         changes = checked_changes(was, self.config)
+        if not (self.state.same_images(content) or self.config.resume_changed):
+            raise ConfigError(
+                f"--resume: there are {self.state.training_images} training images, the run had "
+                f"{content['training_images']}; --resume-changed allows that."
+            )
         for one in changes:
             _logger.info("%s", one)
         return {one.name for one in changes}
