@@ -141,6 +141,7 @@ def test_a_summary_without_checkpoints_is_not_started_over(train: Runs) -> None:
     assert "has a summary.csv and no checkpoint" in _refused(train, "--resume", "auto")
 
 
+@pytest.mark.slow
 def test_a_folder_without_any_checkpoint_starts_the_run(train: Runs) -> None:
     shutil.rmtree(train.path(""))
     train.path("").mkdir()
@@ -163,6 +164,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_the_run_goes_on_before_i
         read_checkpoint(path)
 
 
+@pytest.mark.slow
 def test_two_states_stand_whatever_the_history(train: Runs) -> None:
     train.ends(0, "--epochs", "4", "--checkpoint-hist", "1", name="short")
     files = train.path("", "short").glob("*.pth.tar")
@@ -254,6 +256,7 @@ def test_data_may_move_but_not_change(train: Runs) -> None:
     assert f" -> {str(moved)!r}" in train.ends(0, *flags, "--resume-changed")
 
 
+@pytest.mark.slow
 def test_weight_decay_can_be_switched_on(train: Runs) -> None:
     train.ends(0, "--epochs", "1", "--weight-decay", "0", name="plain")
     before = read_checkpoint(train.path("last.pth.tar", "plain"))["optimizer"]
@@ -265,6 +268,7 @@ def test_weight_decay_can_be_switched_on(train: Runs) -> None:
     assert {int(one["step"]) for one in after["state"].values()} == {6}
 
 
+@pytest.mark.slow
 def test_another_optimiser_is_refused_unless_it_starts_anew(train: Runs) -> None:
     flags = ["--epochs", "3", "--opt", "sgd"]
     for more in ((), ("--resume-changed",)):
@@ -293,6 +297,7 @@ def test_a_file_of_another_folder_is_continued_in_a_new_one(train: Runs) -> None
     assert all(torch.equal(weights[name], found["state_dict"][name]) for name in weights)
 
 
+@pytest.mark.slow
 def test_weights_alone_start_at_the_epoch_that_is_asked_for(train: Runs) -> None:
     named = ("--resume", str(train.path("last.pth.tar")), "--no-resume-opt", "--epochs", "2")
     train.ends(0, *named, "--start-epoch", "0", name="again")
@@ -316,6 +321,7 @@ def test_timms_script_could_go_on_with_our_checkpoint(train: Runs) -> None:
     load_checkpoint(model, path)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_timms_script_is_continued(train: Runs) -> None:
     import argparse
 
@@ -352,7 +358,7 @@ def _stop_after_saving() -> None:
     saver.Saver.save_recovery = stop  # type: ignore[method-assign]  # in a process of its own
 
 
-@pytest.mark.parametrize("name", ["adahessian", "lamb"])
+@pytest.mark.parametrize("name", ["adahessian", pytest.param("lamb", marks=pytest.mark.slow)])
 def test_a_run_stopped_within_an_epoch_is_the_same_run(train: Runs, name: str) -> None:
     flags = [
         "--opt",
