@@ -15,7 +15,8 @@ from robustness.data.images import Generator
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
 from robustness.errors import UsageError
-from robustness.files import check_folder
+from robustness.files import check_folder, write_atomically
+from robustness.reporting.page import to_html
 from robustness.reporting.plots import plot_report
 from robustness.reporting.report import write_report
 from robustness.rules.protocols import Protocol, own_protocol
@@ -193,6 +194,9 @@ def evaluate_subject(
             if options.output is not None:
                 files += write_report(report, options.output, latex=options.latex)
                 files += plot_report(report, options.output)
+                page = options.output / "report.html"
+                write_atomically(page, to_html([report], [report.model["name"]]).encode())
+                files.append(page)
             if said is not None:
                 said(report, files)
 

@@ -11,6 +11,28 @@ _WHAT = {"transform": "transform", "images": "subset", "data": "data"}
 """Parts of a result's identity, and what they are called."""
 
 
+HEADLINES = (
+    ("imagenet-val", "top-1"),
+    ("imagenet-val", "ReaL top-1"),
+    ("imagenet-v2-matched-frequency", "top-1"),
+    ("imagenet-a", "top-1"),
+    ("imagenet-r", "top-1"),
+    ("imagenet-sketch", "top-1"),
+    ("imagenet-stylized", "top-1"),
+    ("imagenet-objectnet", "top-1"),
+    ("imagenet-9", "top-1 mixed_rand"),
+    ("imagenet-9", "BG-gap"),
+    ("imagenet-c", "mCE"),
+    ("imagenet-c-paper", "mCE"),
+    ("imagenet-c-generated", "mCE"),
+    ("imagenet-c-bar", "mean error"),
+    ("imagenet-3dcc", "mean error"),
+    ("digits", "top-1 clean"),
+    ("digits", "mean error"),
+)
+"""Numbers that stand for their benchmark."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One number of all reports.
@@ -50,6 +72,16 @@ def side_by_side(reports: Sequence[Report]) -> list[Row]:
         ]
         rows.append(Row(benchmark, name, found, differences(having, benchmark)))
     return rows
+
+
+def headlines(rows: Sequence[Row]) -> list[Row]:
+    """The rows that stand for their benchmarks; of one's own benchmark its first number does."""
+    known = {benchmark for benchmark, _ in HEADLINES}
+    first = {row.benchmark: row for row in reversed(rows) if row.benchmark not in known}
+    places = {head: place for place, head in enumerate(HEADLINES)}
+    chosen = [row for row in rows if (row.benchmark, row.name) in places]
+    chosen.sort(key=lambda row: places[row.benchmark, row.name])
+    return chosen + [row for row in rows if first.get(row.benchmark) is row]
 
 
 def differences(reports: Sequence[Report], benchmark: str) -> tuple[str, ...]:

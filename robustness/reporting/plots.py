@@ -11,26 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from robustness.files import write_atomically
-from robustness.reporting.comparison import differences, side_by_side
+from robustness.reporting.comparison import differences, headlines, side_by_side
 from robustness.rules.metrics import corruptions_of, mean_errors, severity_errors
 from robustness.rules.results import Report, Result
-
-_HEADLINES = (
-    ("imagenet-val", "top-1"),
-    ("imagenet-val", "ReaL top-1"),
-    ("imagenet-v2-matched-frequency", "top-1"),
-    ("imagenet-a", "top-1"),
-    ("imagenet-r", "top-1"),
-    ("imagenet-sketch", "top-1"),
-    ("imagenet-9", "top-1 mixed_rand"),
-    ("imagenet-9", "BG-gap"),
-    ("imagenet-c", "mCE"),
-    ("imagenet-c-paper", "mCE"),
-    ("imagenet-c-generated", "mCE"),
-    ("imagenet-c-bar", "mean error"),
-    ("digits", "top-1 clean"),
-    ("digits", "mean error"),
-)
 
 
 def plot_report(report: Report, folder: Path) -> list[Path]:
@@ -65,12 +48,8 @@ def plot_comparison(reports: Sequence[Report], names: Sequence[str], path: Path)
 
     What cannot be compared is hatched, and its label says why.
     """
-    rows = {(row.benchmark, row.name): row for row in side_by_side(reports)}
-    shown = [
-        row
-        for head in _HEADLINES
-        if (row := rows.get(head)) and any(m and m.value is not None for m in row.found)
-    ]
+    rows = headlines(side_by_side(reports))
+    shown = [row for row in rows if any(m and m.value is not None for m in row.found)]
     values = [[row.value(place) for row in shown] for place in range(len(names))]
     hatched = [bool(row.differs) for row in shown]
     panels = [_Panel("numbers", [row.label for row in shown], values, hatched)]
