@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data.augment import AugmentationError, augmentation, named, train_transform
 from vit_ls.data.datasets import Images, UnreadableImageError
+from vit_ls.data.processes import supervise
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
 
 
@@ -152,7 +153,7 @@ def eval_loader(
     images: Images, config: DataConfig, data_config: dict[str, Any], place: Place
 ) -> Any:
     """Timm's loader of one process for evaluation: in order, nothing left out."""
-    return create_loader(
+    loader = create_loader(
         images.dataset,
         input_size=data_config["input_size"],
         batch_size=getattr(config, "validation_batch_size", None) or config.batch_size,
@@ -166,6 +167,8 @@ def eval_loader(
         pin_memory=_pins(config, place),
         device=place.device,
     )
+    supervise(loader.loader, config.dist_timeout)
+    return loader
 
 
 def _prefetched(
@@ -196,6 +199,7 @@ def _prefetched(
         re_count=config.recount,
         re_num_splits=_erasing_splits(config),
     )
+    supervise(loader.loader, config.dist_timeout)
     if loader.random_erasing is not None:
         erase: Any = SeededErasing(loader.random_erasing, config.seed, place.rank)
         loader.random_erasing = erase
@@ -253,6 +257,7 @@ def _streamed(
         **augmentation(config),
     )
     images.dataset.transform = named(images.dataset.transform)
+    supervise(loader.loader, config.dist_timeout)
     return loader
 
 

@@ -10,7 +10,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.engine.errors import STOPPED_STATUS, EngineError, RunFailedError
-from vit_ls.engine.ranks import Ranks, in_contact, leave
+from vit_ls.engine.ranks import Ranks, in_contact, leave, origin
 from vit_ls.engine.update import autocast
 
 
@@ -55,13 +55,27 @@ def supervised(config: DataConfig, ranks: Ranks) -> Iterator[None]:
         RunFailedError: The device has no memory left.
     """
     try:
-        with in_contact(ranks):
+        with in_contact(ranks), _loading(config):
             yield
     except torch.OutOfMemoryError as error:
         reason = " ".join(str(error).partition(". GPU ")[0].split())
         raise RunFailedError(
             f"{ranks.device} is out of memory with {_load(config)}; what helps: "
             f"{_relief(config, ranks.device)}. ({reason})"
+        ) from error
+
+
+@contextmanager
+def _loading(config: DataConfig) -> Iterator[None]:
+    """Say plainly where a loading process is lost; torch has no type of error for it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not origin(error).startswith("torch.utils.data."):
+            raise
+        raise RunFailedError(
+            f"a loading process (--workers {config.workers}) was killed, or has hung for longer than "
+            f"--dist-timeout {config.dist_timeout:g} seconds: {str(error).splitlines()[0]}"
         ) from error
 
 

@@ -1,6 +1,7 @@
 """Exact evaluation: each image counts once, in any number of processes and any batch size."""
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -109,6 +110,7 @@ def evaluate(
     *,
     channels_last: bool = False,
     per_image: bool = False,
+    after_batch: Callable[[], None] | None = None,
 ) -> Evaluation:
     """Evaluate a model.
 
@@ -119,6 +121,8 @@ def evaluate(
         autocast: Context of the forward pass.
         channels_last: Memory layout of the images.
         per_image: Collect what the model says of each image.
+        after_batch: Called after each batch, by all processes together; not where they may have
+            different numbers of batches.
     """
     model.eval()
     limit = evaluation_sample_limit(loader)
@@ -136,6 +140,8 @@ def evaluate(
             # It pays for starting the loader, for compiling and for tuning.
             _wait_for(ranks.device)
             started, warm = time.perf_counter(), len(targets)
+        if after_batch is not None and (limit is not None or not ranks.distributed):
+            after_batch()
     count, unreadable, top1, top5, loss_sum = evaluator.totals(ranks).tolist()
     timed = max(evaluator.seen - warm, 0) * ranks.world_size
     speed = timed / max(time.perf_counter() - started, 1e-9)

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vit_ls.config import ConfigError
 from vit_ls.engine.errors import RunFailedError
+from vit_ls.signals import end_with_parent
 
 
 class LostRankError(RunFailedError):
@@ -124,6 +126,14 @@ def in_contact(ranks: Ranks) -> Iterator[None]:
         raise LostRankError(f"lost contact with another process: {_first_line(error)}") from error
 
 
+def origin(error: Exception) -> str:
+    """Name of the module in which an error arose, for errors that have no type of their own."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_globals["__name__"] if trace is not None else ""
+
+
 def _lost(error: RuntimeError, ranks: Ranks) -> bool:
     """Whether an error means that another process is gone.
 
@@ -131,10 +141,7 @@ def _lost(error: RuntimeError, ranks: Ranks) -> bool:
     """
     if isinstance(error, dist.DistError):
         return True
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = trace.tb_frame.f_globals["__name__"] if trace is not None else ""
+    place = origin(error)
     if place != DistributedDataParallel.__module__:
         return bool(place.startswith(dist.__name__))
     # It broadcasts buffers, but has complaints of its own about the model too: all have those.
@@ -164,6 +171,9 @@ def join(device: str, timeout: float) -> Ranks:
         RunFailedError: The others cannot be reached.
     """
     kind, index = _available(device)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # torchrun dies of signals that it does not know, and would leave its processes behind.
+        end_with_parent(signal.SIGTERM)
     if not is_distributed_env():
         if kind == "cuda" and index is not None:
             torch.cuda.set_device(index)

@@ -1,24 +1,33 @@
-"""Requests to stop: SIGTERM, and SIGUSR1 as SLURM sends it before the time is up."""
+"""Requests to stop, by signal."""
 
+import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
+from vit_ls.signals import STOPPING
+
+_SAME_SECONDS = 1.0
+
 
 class StopRequests:
-    """While entered, SIGTERM and SIGUSR1 set `requested` instead of ending the process."""
+    """While entered, the signals that ask for it set `requested` instead of ending the process.
 
-    signals = (signal.SIGTERM, signal.SIGUSR1)
+    A second SIGINT ends the process at once: someone at a terminal does not want to wait. torchrun
+    passes on what it gets, so one that follows within a second is the same one.
+    """
 
     def __init__(self) -> None:
         self.requested = False
         self._former: dict[int, Any] = {}
+        self._interrupted: float | None = None
 
     def __enter__(self) -> "StopRequests":
         # Python lets only the main thread set handlers.
         if threading.current_thread() is threading.main_thread():
-            for number in self.signals:
+            for number in STOPPING:
                 self._former[number] = signal.signal(number, self._request)
         return self
 
@@ -32,5 +41,13 @@ class StopRequests:
             signal.signal(number, handler)
         self._former.clear()
 
-    def _request(self, _number: int, _frame: FrameType | None) -> None:
+    def _request(self, number: int, _frame: FrameType | None) -> None:
         self.requested = True
+        if number != signal.SIGINT:
+            return
+        now = time.monotonic()
+        if self._interrupted is None:
+            self._interrupted = now
+        elif now - self._interrupted > _SAME_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 from timm.utils import random_seed
@@ -57,6 +57,10 @@ class Best(NamedTuple):
     top1: float | None
     epoch: int
     checkpoint: Path
+
+
+class _StopAskedError(Exception):
+    """A stop was asked for during an evaluation."""
 
 
 class Trainer:
@@ -111,6 +115,7 @@ class Trainer:
             train.class_to_idx,
         )
         self._unreadable = 0
+        self._stop = StopRequests()
         self.keeper = Keeper(self.state, title)
         random_seed(config.seed, ranks.rank)
         try:
@@ -211,6 +216,7 @@ class Trainer:
             RunFailedError: The run cannot go on.
             CheckpointError: A checkpoint cannot be written.
         """
+        self._stop = stop
         left = (self.last_epoch - self.at.epoch) * self.updates_per_epoch
         done = self.at.updates
         reporter = (
@@ -221,7 +227,7 @@ class Trainer:
         try:
             while self.at.epoch < self.last_epoch:
                 started = time.perf_counter()
-                measured = self._train_epoch(stop, reporter)
+                measured = self._train_epoch(reporter)
                 self._finish_epoch()
                 if reporter is not None:
                     seconds = time.perf_counter() - started
@@ -232,7 +238,7 @@ class Trainer:
             self.keeper.release()
         return self._best()
 
-    def _train_epoch(self, stop: StopRequests, reporter: Reporter | None) -> dict[str, float]:
+    def _train_epoch(self, reporter: Reporter | None) -> dict[str, float]:
         """Train to the end of the epoch; returns what was measured."""
         self.task.train()
         stream = Timed(self.train.epoch(self.at.epoch, self.at.batch))
@@ -250,7 +256,7 @@ class Trainer:
             if reporter is not None:
                 reporter.step()
             # It comes before the device is waited for: a lost process is noticed here.
-            stopping = self.ranks.any(stop.requested)
+            stopping = self.ranks.any(self._stop.requested)
             saving = stopping or _due(self.at.updates, self.config.recovery_interval)
             number = -(-self.at.batch // self.config.grad_accum_steps)
             showing = left == count or _due(number, self.config.log_interval)
@@ -263,11 +269,15 @@ class Trainer:
                     reporter.interval(self.at, values, self._lr())
                     reporter.images(self.at, stream.last)
                 interval = Interval(stream, self.at, self._utilisation)
+            if stopping:
+                self._save_and_stop()
             if saving:
                 self.keeper.save_recovery()
-            if stopping:
-                raise StoppedError(f"stopped as asked, and saved in {self.keeper.path}.")
         return whole.timing(self.at, self.ranks)
+
+    def _save_and_stop(self) -> NoReturn:
+        self.keeper.save_recovery()
+        raise StoppedError(f"stopped as asked, and saved in {self.keeper.path}.")
 
     def _after_update(self, outcome: Outcome) -> None:
         if not outcome.finite:
@@ -327,7 +337,10 @@ class Trainer:
         row |= mean_norm(self.at)
         due = (epoch + 1) % config.val_interval == 0 or epoch + 1 == self.last_epoch
         if self.held_out is not None and (due or epoch + 1 in (config.save_epochs or [])):
-            self._evaluate(row)
+            try:
+                self._evaluate(row)
+            except _StopAskedError:
+                self._save_and_stop()
         metric = self.state.metric(row)
         row |= {"lr": self._lr(), "skipped": self.at.skipped}
         if self.train.unreadable is not None:
@@ -353,7 +366,12 @@ class Trainer:
             # restarts; training must not notice.
             with seeded(self.config.seed):
                 result = evaluate(
-                    model, self.held_out, self.ranks, self.updater.autocast, channels_last=layout
+                    model,
+                    self.held_out,
+                    self.ranks,
+                    self.updater.autocast,
+                    channels_last=layout,
+                    after_batch=self._check_stop,
                 )
             if result.unreadable > self.config.max_unreadable:
                 raise RunFailedError(
@@ -362,6 +380,11 @@ class Trainer:
                 )
             row.update({name + key: value for key, value in result.metrics.items()})
             row["eval_unreadable"] = result.unreadable
+
+    def _check_stop(self) -> None:
+        """Leave the evaluation, which can be longer than the time that is left."""
+        if self.ranks.any(self._stop.requested):
+            raise _StopAskedError
 
     def _best(self) -> Best:
         if self.held_out is None:
