@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data.augment import AugmentationError, augmentation, named, train_transform
 from vit_ls.data.datasets import Images, UnreadableImageError
-from vit_ls.data.processes import supervise
+from vit_ls.data.processes import Supervised
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
 
 
@@ -167,7 +167,7 @@ def eval_loader(
         pin_memory=_pins(config, place),
         device=place.device,
     )
-    supervise(loader.loader, config.dist_timeout)
+    loader.loader = Supervised(loader.loader, config.dist_timeout)
     return loader
 
 
@@ -179,7 +179,7 @@ def _prefetched(
     place: Place,
 ) -> PrefetchLoader:
     """Timm's prefetcher over the batches: it normalises and erases on the device."""
-    loader = PrefetchLoader(
+    loader: Any = PrefetchLoader(
         DataLoader(
             batches,
             batch_sampler=sampler,
@@ -199,7 +199,7 @@ def _prefetched(
         re_count=config.recount,
         re_num_splits=_erasing_splits(config),
     )
-    supervise(loader.loader, config.dist_timeout)
+    loader.loader = Supervised(loader.loader, config.dist_timeout)
     if loader.random_erasing is not None:
         erase: Any = SeededErasing(loader.random_erasing, config.seed, place.rank)
         loader.random_erasing = erase
@@ -257,7 +257,7 @@ def _streamed(
         **augmentation(config),
     )
     images.dataset.transform = named(images.dataset.transform)
-    supervise(loader.loader, config.dist_timeout)
+    loader.loader = Supervised(loader.loader, config.dist_timeout)
     return loader
 
 

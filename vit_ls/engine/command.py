@@ -74,7 +74,7 @@ def _loading(config: DataConfig) -> Iterator[None]:
         if not origin(error).startswith("torch.utils.data."):
             raise
         raise RunFailedError(
-            f"a loading process (--workers {config.workers}) was killed, or has hung for longer than "
+            f"a loading process (--workers {config.workers}) was killed, or hung for longer than "
             f"--dist-timeout {config.dist_timeout:g} seconds: {str(error).splitlines()[0]}"
         ) from error
 
