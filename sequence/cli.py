@@ -14,7 +14,7 @@ from sequence.data import Batches, HeldOut, Task
 from sequence.models import NextToken, make_model
 from sequence.report import write_report
 from sequence.settings import SequenceConfig, check_given
-from sequence.tasks import listops, released, text
+from sequence.tasks import listops, pathfinder, released, text
 from vit_ls import engine
 from vit_ls.config import ConfigError, Parser, read
 
@@ -84,10 +84,14 @@ def open_task(config: SequenceConfig) -> Task:
         return text.published(folder, length)
     if config.task == "bytes":
         return text.library(length, config.samples * length, config.data_seed)
+    if config.task in ("digits", "pathfinder") and config.data_dir:
+        raise ConfigError(f"--task {config.task} makes its own data, got --data-dir.")
     if config.task == "digits":
-        if config.data_dir:
-            raise ConfigError("--task digits brings its data, got --data-dir.")
         return released.digits()
+    if config.task == "pathfinder":
+        return pathfinder.generated(
+            config.samples, difficulty=config.difficulty, seed=config.data_seed
+        )
     if config.task == "image":
         return released.image(folder)
     if config.task == "text":

@@ -16,7 +16,7 @@ from sequence.settings import SequenceConfig
 from vit_ls.engine import Evaluation
 from vit_ls.paper import COMPOSITE_SLICE_LRA, LANGUAGE_MODELS, LONG_SHORT_LRA
 
-_PRINTED = ("listops", "text", "retrieval", "image")
+_PRINTED = ("listops", "text", "retrieval", "image", "pathfinder")
 
 
 def write_report(folder: Path, config: SequenceConfig, task: Task, result: Evaluation) -> str:

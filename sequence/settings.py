@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.config.rules import Rule, setting
 
-TASKS = ("listops", "digits", "image", "text", "retrieval", "bytes")
+TASKS = ("listops", "pathfinder", "digits", "image", "text", "retrieval", "bytes")
+DIFFICULTIES = ("easy", "intermediate", "hard")
 ATTENTIONS = ("ls", "cst", "full", "window")
 
 _POSITIVE = Rule(above=0)
@@ -56,6 +57,7 @@ class SequenceConfig(TrainConfig):
     formula_length: list[int] = setting(
         [500, 2000], "a ListOps formula is longer and shorter", Rule(least=0, lengths=(2,))
     )
+    difficulty: str = setting("hard", "of Pathfinder", Rule(choices=DIFFICULTIES))
     data_seed: int = setting(0, "of generated data", _COUNT)
     prompt: str = setting("", "what the byte model continues after training, with --generate")
     generate: int = setting(0, "bytes that it writes then", _COUNT)

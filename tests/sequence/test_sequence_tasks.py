@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sequence.data import Batches, HeldOut, Split
-from sequence.tasks import listops, released, text
+from sequence.tasks import listops, pathfinder, released, text
 from vit_ls.config import ConfigError
 from vit_ls.engine import Ranks
 
@@ -246,3 +246,43 @@ def test_only_padding_is_cut_off_a_batch():
         split = Split(ids, torch.tensor([0, 1]), padded=padded)
         ((batch, _),) = HeldOut(split, 2, ranks())
         assert torch.equal(batch, ids[:, :width])
+
+
+@pytest.mark.parametrize("difficulty", pathfinder.CONTOURS)
+def test_paths_touch_nothing_and_marks_stand_at_the_ends_that_the_label_says(difficulty):
+    contour, rng = pathfinder.CONTOURS[difficulty], random.Random(0)
+    for _ in range(6):
+        picture = pathfinder.draw(contour, rng)
+        first, second = picture.targets
+        assert len(first) == len(second) == contour
+        assert all(len(path) == contour // 3 for path in picture.distractors)
+        apart = np.hypot(*np.subtract(first[0].start, second[0].start))
+        assert apart == pytest.approx(7)
+        ends = [(path[0].start, path[-1].end) for path in (first, second)]
+        same_path = picture.marks in ends
+        other_paths = picture.marks in [(ends[0][0], ends[1][1]), (ends[1][0], ends[0][1])]
+        assert (same_path, other_paths) == (picture.label == 1, picture.label == 0)
+        dashes = [dash for path in picture.targets + picture.distractors for dash in path]
+        for one, other in itertools.combinations(dashes, 2):
+            assert distance(one, other) > 0.5
+        for path in picture.targets:
+            for one, other in itertools.pairwise(path):
+                assert np.hypot(*np.subtract(one.end, other.start)) == pytest.approx(1)
+                assert abs(np.angle(np.exp(1j * (other.angle - one.angle)))) < np.pi / 2
+
+
+def distance(one, other):
+    """Of two line pieces, by points on them."""
+    share = np.linspace(0, 1, 21)[:, None]
+    a, b = (np.array(d.start) * (1 - share) + np.array(d.end) * share for d in (one, other))
+    return np.hypot(*(a[:, None] - b[None]).transpose(2, 0, 1)).min()
+
+
+def test_images_of_paths_are_bytes_drawn_by_their_seed():
+    task, again = (pathfinder.generated(8, difficulty="easy", seed=2) for _ in range(2))
+    assert torch.equal(task.train.ids, again.train.ids)
+    assert task.train.ids.shape == (8, 1024)
+    assert task.train.ids.amax(1).eq(255).all()
+    assert task.pad_id is None
+    rows = [tuple(row.tolist()) for split in task[:3] for row in split.ids]
+    assert len(set(rows)) == 10
