@@ -29,7 +29,7 @@ class RunFolder:
     """
 
     def __init__(self, config: TrainConfig, title: str) -> None:
-        self.path = _create(config, title)
+        self.path, self._made = _create(config, title)
         try:
             self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
             # The lock of a former run may be there, and writable, in a folder that is not.
@@ -55,8 +55,8 @@ class RunFolder:
         write_rows(self.path / SUMMARY, rows)
 
     def release(self) -> None:
-        """Let others have the folder; one that nothing was written into goes away."""
-        if [path.name for path in self.path.iterdir()] == [LOCK]:
+        """Let others have the folder; one made for nothing goes away."""
+        if self._made and [path.name for path in self.path.iterdir()] == [LOCK]:
             (self.path / LOCK).unlink()
             self.path.rmdir()
         os.close(self._lock)
@@ -71,24 +71,26 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     write_whole(path, lambda file: file.write(text.getvalue().encode()))
 
 
-def _create(config: TrainConfig, title: str) -> Path:
+def _create(config: TrainConfig, title: str) -> tuple[Path, bool]:
+    """The folder, and whether it was not there before."""
     root = Path(config.output)
     try:
         if config.experiment:
             path = root / config.experiment
+            made = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             inside = config.resume and Path(config.resume).parent.resolve() == path.resolve()
             if (path / CONFIG).exists() and not (config.resume == "auto" or inside):
                 raise ConfigError(
                     f"{path} holds a run: continue it with --resume auto, or name another folder."
                 )
-            return path
+            return path, made
         name = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{title}"
         for number in range(1000):
             path = root / (f"{name}-{number}" if number else name)
             try:
                 path.mkdir(parents=True)
-                return path
+                return path, True
             except FileExistsError:
                 continue
     except OSError as error:

@@ -46,8 +46,7 @@ class Keeper:
         newest = self.ranks.from_primary(_agreed(self.ranks, self._newest)) if resume else None
         if newest is not None:
             self._take(newest)
-        inside = self.last_saved is not None and self.last_saved.parent.samefile(self.path)
-        self.inside = self.ranks.from_primary(inside)
+        self.inside = self.ranks.from_primary(self._is_inside())
         self._since = 0
         self._of_ranks: list[dict[str, Any]] = []
         self._saver = Saver(
@@ -96,6 +95,11 @@ class Keeper:
         """Let others have the folder."""
         if self._folder is not None:
             self._folder.release()
+
+    def _is_inside(self) -> bool:
+        if self._folder is None or self.last_saved is None:
+            return False
+        return self.last_saved.parent.samefile(self._folder.path)
 
     def _take(self, path: Path) -> None:
         try:
