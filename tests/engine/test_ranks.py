@@ -53,6 +53,32 @@ def test_two_processes_train_as_one_with_the_same_global_batch(
         assert mine["eval_top1"] == pytest.approx(theirs["eval_top1"], abs=3.0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--model", "test_cvt_ls"],
+        ["--model", "test_cst_vit", "--sched-on-updates"],
+        ["--model", "test_cst_vil", "--grad-checkpointing"],
+        ["--grad-accum-steps", "3", "--clip-grad", "1"],
+        ["--model-ema", "--channels-last"],
+        ["--no-ddp-bb", "--dist-bn", "broadcast"],
+        ["--amp", "--skip-nonfinite", "1"],
+        ["--mixup", "0.2", "--reprob", "0.3", "--aug-repeats", "2"],
+    ],
+)
+def test_two_processes_train_with(tmp_path: Path, digit_folder: Path, flags: list[str]) -> None:
+    """DDP refuses a model that leaves a parameter out, and whoever takes another path hangs."""
+    folder = tmp_path / "two"
+    processes = _start_two(folder, digit_folder, "--batch-size", "8", *flags)
+    for process in processes:
+        process.join(120)
+    log = folder.with_suffix(".log").read_text()
+    assert [process.exitcode for process in processes] == [0, 0], log
+    assert [row["epoch"] for row in _summary(folder)] == [0, 1]
+    assert "FutureWarning" not in log
+
+
 def test_a_lost_process_ends_the_other_one(tmp_path: Path, digit_folder: Path) -> None:
     folder = tmp_path / "lost"
     first, second = _start_two(folder, digit_folder, "--epochs", "50", "--batch-size", "8")

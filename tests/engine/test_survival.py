@@ -24,7 +24,7 @@ FLAGS = [
     *("--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--opt", "adamw"),
     *("--epochs", "3", "--batch-size", "8", "--recovery-interval", "2", "--drop-path", "0.2"),
     *("--mixup", "0.3", "--reprob", "0.3", "--model-ema", "--model-ema-decay", "0.9"),
-    *("--checkpoint-hist", "2", "--save-epochs", "1", "--grad-accum-steps", "2"),
+    *("--checkpoint-hist", "2", "--save-epochs", "1", "--grad-accum-steps", "2", "--log-grad-norm"),
 ]
 
 
