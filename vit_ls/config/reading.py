@@ -11,14 +11,17 @@ from typing import Any, NoReturn, TypeVar
 import yaml
 
 from vit_ls.config.foreign import ABSENT, OTHER_NAMES, STANDS_FOR, UNSET
+from vit_ls.config.idle import idle
 from vit_ls.config.nearest import nearest
 from vit_ls.config.rules import ConfigError
-from vit_ls.config.schema import INHERITED, DataConfig, ValidateConfig
+from vit_ls.config.schema import INHERITED, DataConfig, TrainConfig, ValidateConfig
 from vit_ls.config.values import checked, kind_of, literal
 
 _logger = logging.getLogger(__name__)
 _Schema = TypeVar("_Schema", bound=DataConfig)
 _SIZES = ("img_size", "input_size")
+# An empty one on a command line is a variable that was not set; a file may hold timm's default.
+_FILES = ("data_dir", "class_map", "initial_checkpoint", "checkpoint", "resume")
 
 
 class Parser(argparse.ArgumentParser):
@@ -103,8 +106,14 @@ def read(
         file = fallback
     values = _file_values(schema, Path(file)) if file is not None else {}
     for name, value in given.items():
+        if value == "" and name in _FILES:
+            raise ConfigError(f"{_flag(name)} must not be empty.")
         values[name] = checked(schema, name, value, _flag(name))
-    return schema(**values), set(values)
+    config = schema(**values)
+    if isinstance(config, TrainConfig):
+        for name, needs in idle(config):
+            _logger.warning("%s has no effect: it needs %s.", _flag(name), needs)
+    return config, set(values)
 
 
 def inherit(config: ValidateConfig, given: set[str], run: dict[str, Any]) -> ValidateConfig:

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+_LARGEST = 3e38  # of float32, in which the values are used
+
 
 class ConfigError(ValueError):
     """A setting that cannot be used; the message is one line and names it."""
@@ -32,14 +34,18 @@ class Rule:
             return None
         if not math.isfinite(value):
             return "must be finite"
+        if isinstance(value, float) and abs(value) > _LARGEST:
+            return f"must be at most {_LARGEST:g}"
         if self.above is not None and not value > self.above:
-            return "must be positive" if self.above == 0 else f"must be above {self.above:g}"
+            return "must be positive" if self.above == 0 else f"must be above {self.above:.10g}"
         if self.least is not None and not value >= self.least:
-            return "must not be negative" if self.least == 0 else f"must be at least {self.least:g}"
+            return (
+                "must not be negative" if self.least == 0 else f"must be at least {self.least:.10g}"
+            )
         if self.below is not None and not value < self.below:
-            return f"must be below {self.below:g}"
+            return f"must be below {self.below:.10g}"
         if self.most is not None and not value <= self.most:
-            return f"must be at most {self.most:g}"
+            return f"must be at most {self.most:.10g}"
         return None
 
 

@@ -65,7 +65,7 @@ class DataConfig:
     std: list[float] | None = _f(None, "std of the normalisation", Rule(above=0, lengths=(1, 3)))
     interpolation: str = _f("", "resampling", Rule(choices=("", *_RESAMPLING)))
     batch_size: int = _f(128, "images per process and step", _POSITIVE, also="-b")
-    workers: int = _f(4, "loading processes per process", _COUNT, also="-j")
+    workers: int = _f(4, "loading processes per process", Rule(least=0, most=1024), also="-j")
     max_unreadable: int = _f(10, "images of a split that may be unreadable", _COUNT)
     pin_mem: bool = _f(False, "pin the batches' memory")
     model_kwargs: dict[str, Any] = _f({}, "more arguments of the model, KEY=VALUE ...")

@@ -49,6 +49,8 @@ def checked(schema: type, name: str, value: Any, where: str) -> Any:
         value = [_converted(one, item or str, where) for one in value]
     else:
         value = _converted(value, kind, where)
+    if optional and value == "":
+        raise ConfigError(f"{where} must not be empty.")
     rule: Rule = next(one.metadata["rule"] for one in fields(schema) if one.name == name)
     if broken := rule.broken_by(value):
         end = nearest(str(value), rule.choices)

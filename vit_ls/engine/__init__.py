@@ -15,13 +15,9 @@ from vit_ls.engine.evaluate import Evaluation, evaluate
 from vit_ls.engine.models import (
     check_compiler,
     check_model_name,
-    class_names,
-    fitted,
-    load_weights,
     make_model,
     make_teacher,
     prepared,
-    run_settings,
 )
 from vit_ls.engine.ranks import Ranks, join
 from vit_ls.engine.recipe import check_recipe, make_optimizer
@@ -29,6 +25,7 @@ from vit_ls.engine.results import check_reports, summarised
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.trainer import Best, Trainer
 from vit_ls.engine.update import autocast
+from vit_ls.engine.weights import class_names, fitted, load_weights, run_settings
 
 __all__ = [
     "STOPPED_STATUS",

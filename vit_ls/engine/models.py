@@ -10,7 +10,6 @@ from timm.layers import convert_splitbn_model, convert_sync_batchnorm, set_fast_
 from timm.models import (
     is_model,
     list_models,
-    load_checkpoint,
     model_entrypoint,
     resolve_model_input_args,
 )
@@ -18,8 +17,8 @@ from timm.utils.model import freeze_batch_norm_2d
 from torch import nn
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig, asdict, nearest
-from vit_ls.engine.checkpoint import read_checkpoint
-from vit_ls.engine.errors import CheckpointError, blamed_on
+from vit_ls.engine.errors import blamed_on
+from vit_ls.engine.weights import check_weights_file, classes_in
 
 _logger = logging.getLogger(__name__)
 
@@ -85,6 +84,8 @@ def make_teacher(factory: Callable[..., nn.Module], config: TrainConfig) -> Any:
     if not config.kd_model_name:
         return None
     check_model_name(config.kd_model_name, "--kd-model-name")
+    if config.kd_model_path:
+        check_weights_file("--kd-model-path", Path(config.kd_model_path))
     overlay = {"file": config.kd_model_path} if config.kd_model_path else None
     kwargs = {
         "model_name": config.kd_model_name,
@@ -104,9 +105,12 @@ def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
 def _model_kwargs(config: DataConfig, classes: Mapping[str, int] | None) -> dict[str, Any]:
     """Arguments for `create_model`."""
     overlay = dict(config.pretrained_cfg_overlay)
+    if isinstance(config, TrainConfig) and config.initial_checkpoint:
+        check_weights_file("--initial-checkpoint", Path(config.initial_checkpoint))
     if config.pretrained_path:
         path = Path(config.pretrained_path)
-        overlay |= {"file": config.pretrained_path, **_classes_in(path, classes)}
+        check_weights_file("--pretrained-path", path)
+        overlay |= {"file": config.pretrained_path, **classes_in(path, classes)}
     more: dict[str, Any] = {"global_pool": config.gp}
     if isinstance(config, TrainConfig):
         more |= {
@@ -158,57 +162,6 @@ def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.M
     return model
 
 
-def run_settings(path: Path) -> dict[str, Any]:
-    """The settings of the run that wrote a file; none for a file of another kind.
-
-    Raises:
-        CheckpointError: There is no such file.
-    """
-    settings = _content(path).get("args")
-    return settings if isinstance(settings, dict) else {}
-
-
-def _content(path: Path) -> dict[str, Any]:
-    """What a training checkpoint holds, its tensors left on disk; nothing of another file."""
-    if not path.is_file():
-        raise CheckpointError(f"{path} cannot be read: no such file.")
-    try:
-        return read_checkpoint(path, tensors=False)
-    except CheckpointError:
-        return {}
-
-
-def class_names(path: Path) -> dict[str, int] | None:
-    """Index of each class that the run which wrote a file knew by a name.
-
-    Raises:
-        CheckpointError: There is no such file.
-    """
-    names = _content(path).get("classes")
-    return names if isinstance(names, dict) else None
-
-
-def load_weights(model: nn.Module, path: Path, *, use_ema: bool | None) -> None:
-    """Load a model's weights from a checkpoint of ours or of timm's.
-
-    Args:
-        model: Of the same architecture.
-        path: The file.
-        use_ema: The averaged weights; None takes those that the run scored best with.
-
-    Raises:
-        CheckpointError: They cannot be read or do not fit.
-        ConfigError: There is no average.
-    """
-    if use_ema is None:
-        use_ema = _prefers_ema(path)
-    elif use_ema and not _has_average(path):
-        raise ConfigError(f"--use-ema: {path} holds no averaged weights.")
-    # A damaged file raises whatever the part of it raises that is read first.
-    with blamed_on(f"{path} cannot be loaded", CheckpointError):
-        load_checkpoint(model, str(path), use_ema=use_ema, filter_fn=fitted)
-
-
 def _size(config: DataConfig) -> dict[str, Any]:
     """The input size, for this package's models: timm hands it only to models of a fixed size.
 
@@ -218,54 +171,6 @@ def _size(config: DataConfig) -> dict[str, Any]:
     known = ":" not in config.model and is_model(config.model)
     ours = known and model_entrypoint(config.model).__module__.startswith("vit_ls.")
     return {"img_size": size} if ours and size and "img_size" not in config.model_kwargs else {}
-
-
-def _classes_in(path: Path, wanted: Mapping[str, int] | None) -> dict[str, int]:
-    """The number of classes of a run's checkpoint, so that its classifier is kept where it fits."""
-    found = class_names(path)
-    if found and wanted and found != wanted:
-        _logger.info("%s was trained on other classes: the classifier starts anew.", path)
-        return {"num_classes": -1}
-    classes = run_settings(path).get("num_classes")
-    return {"num_classes": classes} if isinstance(classes, int) else {}
-
-
-def _prefers_ema(path: Path) -> bool:
-    """Whether the average was better than the weights when the run saved them."""
-    content, settings = _content(path), run_settings(path)
-    rows = content.get("summary")
-    if not rows or not settings.get("model_ema"):
-        return False  # also within the first epoch, where none was better yet
-    row, name = rows[-1], settings["eval_metric"]
-    plain, average = row.get(f"eval_{name}", 0.0), row.get(f"eval_ema_{name}")
-    if average is None:
-        return False
-    return bool(average < plain if name == "loss" else average > plain)
-
-
-def _has_average(path: Path) -> bool:
-    """Whether a file holds averaged weights, under one of the names that timm reads."""
-    if path.suffix == ".safetensors":
-        return False
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:
-        return True  # loading it will say what is wrong
-    names = ("state_dict_ema", "model_ema")
-    return isinstance(content, dict) and any(content.get(name) is not None for name in names)
-
-
-def fitted(state: dict[str, Any], model: nn.Module) -> dict[str, Any]:
-    """A checkpoint's weights as the model wants them, without the norms that `--split-bn` adds.
-
-    This package's models take released files too, and tables made for another size of image.
-
-    Raises:
-        ValueError: They are of another architecture than the model, which is one of this package.
-    """
-    state = {name: value for name, value in state.items() if ".aux_bn." not in name}
-    fit: Any = getattr(model, "fit_state_dict", None)
-    return fit(state) if fit is not None else state
 
 
 def _set_classifier(model: nn.Module, config: TrainConfig) -> None:

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,24 +22,13 @@ from timm.task import (
 from torch import nn
 
 from vit_ls.config import ConfigError, TrainConfig
+from vit_ls.engine.errors import blamed_on
 from vit_ls.engine.models import make_model
 
 
-@contextmanager
-def settings_of(what: str) -> Iterator[None]:
-    """Say in one line that a factory of timm's refuses its settings.
-
-    Raises:
-        ConfigError: It does.
-    """
-    try:
-        yield
-    except ConfigError:
-        raise
-    # The factories have no error of their own: whatever they raise is about the settings.
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ConfigError(f"{what} cannot be made from these settings: {reason}") from error
+def _settings_of(what: str) -> AbstractContextManager[None]:
+    """Puts what a factory of timm's refuses down to its settings."""
+    return blamed_on(f"{what} cannot be made from these settings", ConfigError)
 
 
 def check_recipe(factory: Callable[..., nn.Module], config: TrainConfig) -> None:
@@ -57,11 +46,11 @@ def check_recipe(factory: Callable[..., nn.Module], config: TrainConfig) -> None
     """
     stand_in = nn.Linear(2, 2)
     with _quiet():
-        with settings_of("the loss"):
+        with _settings_of("the loss"):
             create_classification_loss(**_loss_kwargs(config))
-        with settings_of("--aa"):
+        with _settings_of("--aa"):
             create_transform(32, is_training=True, auto_augment=config.aa or None)
-        with settings_of("the schedule"):
+        with _settings_of("the schedule"):
             make_schedule(torch.optim.SGD(stand_in.parameters()), config, 1)
         try:
             make_optimizer(_outline(factory, config), config, 1)
@@ -150,7 +139,7 @@ def learning_rate(config: TrainConfig, world_size: int) -> float:
 def make_optimizer(model: nn.Module, config: TrainConfig, world_size: int) -> torch.optim.Optimizer:
     """The optimiser, with timm's groups for weight decay and layer-wise rates."""
     settings = optimizer_kwargs(config) | {"lr": learning_rate(config, world_size)}
-    with settings_of("the optimiser"):
+    with _settings_of("the optimiser"):
         optimizer: torch.optim.Optimizer = create_optimizer_v2(
             model, **settings, **config.opt_kwargs
         )
@@ -161,7 +150,7 @@ def make_schedule(
     optimizer: torch.optim.Optimizer, config: TrainConfig, updates_per_epoch: int
 ) -> tuple[Any, int]:
     """The schedule, or None, and the number of epochs with warm-up, cycles and cool-down."""
-    with settings_of("the schedule"):
+    with _settings_of("the schedule"):
         scheduler, epochs = create_scheduler_v2(
             optimizer, **scheduler_kwargs(config), updates_per_epoch=updates_per_epoch
         )
