@@ -88,7 +88,8 @@ class Options:
         rows = choose(self.suites, own)
         self._check_folders(rows)
         generator = Generator(self.seed, self.frost_dir)
-        places = Places(self.data_root, self.generate, generator, dict(self.folders))
+        folders = dict(self.folders)
+        places = Places(self.data_root, self.generate, generator, folders, self.cache)
         named = self.suites is not None or bool(own)
         request = Request(rows, places, named, self.max_images, self.verify)
         if not any(places.source(row) for row in rows):

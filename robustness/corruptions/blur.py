@@ -90,12 +90,9 @@ def motion_blur(image: Array, severity: int, rng: Rng) -> Array:
 
 def zoom_blur(image: Array, severity: int, _: Rng) -> Array:
     """Average over enlargements of the centre."""
-    factors = np.arange(1, *_ZOOM_STOP_STEP[severity - 1])
+    factors = tuple(np.arange(1, *_ZOOM_STOP_STEP[severity - 1]).tolist())
     clean = (image / 255).astype(np.float32)
-    total = np.zeros_like(clean)
-    for factor in factors:
-        total += filters.zoom_centre(clean, float(factor)).astype(np.float32)
-    return (clean + total) / (len(factors) + 1)
+    return (clean + filters.sum_of_zooms(clean, factors)) / (len(factors) + 1)
 
 
 def gaussian_blur(image: Array, severity: int, _: Rng) -> Array:

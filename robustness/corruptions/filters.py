@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from scipy import fft, ndimage
+from scipy import fft, ndimage, sparse
 
 Array = NDArray[Any]
 
@@ -93,24 +93,38 @@ def correlate_mirror(image: Array, kernel: Array) -> Array:
 
 def zoom_centre(image: Array, factor: float) -> Array:
     """Enlarge the centre of `image` by `factor` (linear) and cut it to the size of the image."""
-    for axis in (0, 1):
-        length = image.shape[axis]
-        kept = math.ceil(length / factor)
-        first = (length - kept) // 2
-        image = _stretch(image.take(range(first, first + kept), axis), factor, axis)
-        extra = (image.shape[axis] - length) // 2
-        image = image.take(range(extra, extra + length), axis)
-    return image
+    return sum_of_zooms(image, (factor,))
 
 
-def _stretch(image: Array, factor: float, axis: int) -> Array:
-    length = image.shape[axis]
-    stretched = round(length * factor)
-    position = np.arange(stretched) * ((length - 1) / max(stretched - 1, 1))
-    low = np.minimum(position.astype(int), max(length - 2, 0))
-    high = np.minimum(low + 1, length - 1)
-    weight = np.expand_dims(position - low, tuple(a for a in range(image.ndim) if a != axis))
-    return image.take(low, axis) * (1 - weight) + image.take(high, axis) * weight
+def sum_of_zooms(image: Array, factors: tuple[float, ...]) -> Array:
+    """The sum of enlargements of the centre, each as `zoom_centre` gives it, in one pass.
+
+    Linear interpolation is a matrix with two entries in each row: those of all factors below one
+    another read the image once, and side by side they add up.
+    """
+    height, width = image.shape[:2]
+    rows = sparse.vstack([_zoom_matrix(height, factor) for factor in factors], "csr")
+    columns = sparse.hstack([_zoom_matrix(width, factor) for factor in factors], "csr")
+    tall = (rows @ image.reshape(height, -1)).reshape(len(factors), height, width, -1)
+    # [factors, H, W, C] -> [factors * W, H * C]
+    turned = tall.transpose(0, 2, 1, 3).reshape(len(factors) * width, -1)
+    summed: Array = (columns @ turned).reshape(width, height, -1).transpose(1, 0, 2)
+    return summed.reshape(image.shape)
+
+
+@lru_cache(maxsize=256)
+def _zoom_matrix(length: int, factor: float) -> sparse.csr_array:
+    """What enlarges the centre of a line of `length` and cuts it to `length`: [length, length]."""
+    kept = math.ceil(length / factor)
+    stretched = round(kept * factor)
+    position = np.arange(stretched) * ((kept - 1) / max(stretched - 1, 1))
+    position = position[(stretched - length) // 2 :][:length]
+    low = np.minimum(position.astype(int), max(kept - 2, 0))
+    high = np.minimum(low + 1, kept - 1)
+    entries = np.stack([1 - (position - low), position - low], axis=1).ravel()
+    places = np.stack([low, high], axis=1).ravel() + (length - kept) // 2
+    starts = np.arange(0, 2 * length + 1, 2)
+    return sparse.csr_array((entries, places, starts), shape=(length, length))
 
 
 def motion_blur(image: Array, *, radius: int, sigma: float, angle: float) -> Array:

@@ -21,6 +21,9 @@ from robustness.data.listing import Sample
 Item = tuple[torch.Tensor, int, int, str]
 """Image, target, index within the cell, and what is wrong ("" where nothing is)."""
 
+CROP = 224
+"""Side of the released files."""
+
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 
 
@@ -50,7 +53,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
 def resize_and_crop(image: Image.Image) -> Image.Image:
     """Resize to 256, crop 224: what the released corruptions were made from."""
     short = TF.resize(image, 256, TF.InterpolationMode.BILINEAR)
-    return TF.center_crop(short, 224)
+    return TF.center_crop(short, CROP)
 
 
 def probe_picture(height: int, width: int) -> Image.Image:

@@ -13,8 +13,9 @@ from PIL import Image, ImageOps
 from robustness.corruptions.weather import procedural_frost
 from robustness.data import layouts
 from robustness.data.benchmarks import BENCHMARKS, Benchmark
+from robustness.data.decoded import Decoded
 from robustness.data.gaps import Gap, Kind
-from robustness.data.images import Generator, described, read_file
+from robustness.data.images import CROP, Generator, described, read_file
 from robustness.data.listing import Listing, Sample, digest
 from robustness.errors import UsageError
 from vit_ls.data.digits import Digits
@@ -161,8 +162,11 @@ class ArraySource(Source):
 class GeneratedSource(Source):
     """Corruptions of the validation set, made while they are read; no files are written."""
 
-    def __init__(self, benchmark: Benchmark, val: Path, generator: Generator) -> None:
+    def __init__(
+        self, benchmark: Benchmark, val: Path, generator: Generator, scratch: Path | None = None
+    ) -> None:
         super().__init__(benchmark, val)
+        self.scratch = scratch
         if generator.frost_dir is None:
             procedural_frost()  # Drawn once, before workers start, which inherit it.
         self.generator = generator
@@ -183,7 +187,16 @@ class GeneratedSource(Source):
     def listing(self, cell: str) -> Listing:
         """The images of the validation set."""
         del cell
+        self._decoded  # noqa: B018 - made here, before the processes that read are forked
         return self._val
+
+    @cached_property
+    def _decoded(self) -> Decoded:
+        return Decoded(self.scratch, CROP)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {sample.key: place for place, sample in enumerate(self._val.samples)}
 
     def identity(self, listing: Listing, cell: str, *, verify: bool = False) -> dict[str, str]:
         """The clean images, and what the generator does."""
@@ -196,7 +209,8 @@ class GeneratedSource(Source):
 
     def prepared(self, sample: Sample) -> Image.Image:
         """One image as all cells corrupt it."""
-        return self.generator.prepare(read_file(sample))
+        place = self._places[sample.key]
+        return self._decoded.get(place, lambda: self.generator.prepare(read_file(sample)))
 
 
 class DigitsSource(GeneratedSource):
@@ -244,12 +258,14 @@ class Places:
         generate: Make ImageNet-C's corruptions from the validation set.
         generator: How they are made.
         folders: Folders of benchmarks that lie elsewhere, by name.
+        scratch: Folder of a disk for decoded images; None for the system's temporary one.
     """
 
     root: Path | None
     generate: bool = False
     generator: Generator = field(default_factory=Generator)
     folders: dict[str, Path] = field(default_factory=dict)
+    scratch: Path | None = None
 
     def source(self, benchmark: Benchmark) -> Source | None:
         """The source of a benchmark, or None where its folder is not there.
@@ -265,7 +281,7 @@ class Places:
         if folder is None:
             return None
         if row is not benchmark:
-            return GeneratedSource(benchmark, folder, self.generator)
+            return GeneratedSource(benchmark, folder, self.generator, self.scratch)
         kind = ArraySource if benchmark.layout == "arrays" else Source
         return kind(benchmark, folder)
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from scipy.stats import binomtest
 
-from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE
+from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE, grid
 from robustness.data.gaps import Gap, Kind, gather
 from robustness.rules.judging import Counts
 from robustness.rules.results import Report, Result
@@ -229,7 +229,7 @@ def _clean_and_mean_error(result: Result, report: Report) -> list[Metric]:
 def _over(
     result: Result, corruptions: Sequence[str], name: str, of: Callable[[str], float]
 ) -> Metric:
-    cells = [cell for corruption in corruptions for cell in cells_of(result, corruption)]
+    cells = [cell for c in corruptions for cell in cells_of(result, c) or grid([c])]
     if not cells or any(result.whole(cell) is None for cell in cells):
         why = "withheld: " + _why(result, cells)
         return Metric(result.benchmark, name, None, note=why, lower_is_better=True)
