@@ -14,21 +14,34 @@ import torch
 
 
 @contextmanager
-def seeded(*entropy: int) -> Iterator[None]:
+def seeded(*entropy: int, device: torch.device | None = None) -> Iterator[None]:
     """Run a block on generators seeded from `entropy`, then put the former states back.
 
     What the block draws is a function of `entropy` alone, whatever ran before and in whichever
-    process; what runs after it is not disturbed. Only the CPU generators are touched.
+    process; what runs after it is not disturbed.
+
+    Args:
+        entropy: Numbers that the seeds are made from.
+        device: Has a generator too that the block draws from, unless it is the CPU; it must be the
+            current one of its kind. Other devices are not touched.
     """
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - timm draws from it
-    words = np.random.SeedSequence(entropy).generate_state(3)
+    words = np.random.SeedSequence(entropy).generate_state(4)
     random.seed(int(words[0]))
     np.random.seed(words[1])  # noqa: NPY002 - timm draws from it
     # Not torch.manual_seed: that would seed the GPUs too.
     torch.default_generator.manual_seed(int(words[2]))
+    module: Any = (
+        None if device is None or device.type == "cpu" else torch.get_device_module(device)
+    )
+    if module is not None:
+        on_device = module.get_rng_state()
+        module.manual_seed(int(words[3]))
     try:
         yield
     finally:
+        if module is not None:
+            module.set_rng_state(on_device)
         random.setstate(before[0])
         np.random.set_state(before[1])  # noqa: NPY002 - timm draws from it
         torch.set_rng_state(before[2])

@@ -10,7 +10,9 @@ from typing import Any
 
 from PIL import Image
 from timm.data import ImageDataset, IterableImageDataset, create_dataset
+from timm.data.readers.reader import Reader
 from timm.data.readers.reader_image_folder import ReaderImageFolder
+from torchvision.datasets import DatasetFolder
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data.class_map import relabel
@@ -72,6 +74,15 @@ class ReadableImages(ImageDataset):
                 raise OSError("not a regular file")
 
 
+class _ClassFolders(ReaderImageFolder):
+    """The class folders that torchvision found, read as timm's."""
+
+    def __init__(self, found: DatasetFolder) -> None:
+        Reader.__init__(self)
+        self.root, self.samples = str(found.root), found.samples
+        self.class_to_idx = found.class_to_idx
+
+
 @dataclass(frozen=True)
 class Images:
     """One split, ready for a loader.
@@ -103,14 +114,14 @@ class Images:
         return max(self.class_to_idx.values()) + 1 if self.class_to_idx else None
 
 
-def open_images(config: DataConfig, split: str, *, training: bool = False, **reader: Any) -> Images:
+def open_images(config: DataConfig, split: str, *, training: bool = False, **more: Any) -> Images:
     """Open one split.
 
     Args:
         config: Says where the data is and how it is read.
         split: Name of the split.
         training: Whether a streamed data set is shuffled.
-        **reader: More arguments of timm's `create_dataset`.
+        **more: More arguments of timm's `create_dataset`.
 
     Raises:
         ConfigError: There is no such data.
@@ -118,7 +129,7 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **rea
     mode = image_mode(config)
     kind = checked_kind(config.dataset)
     check_split(config.dataset, split)
-    _check_settings(config, kind, **reader)
+    _check_settings(config, kind, **more)
     if kind == "digits":
         digits = Digits(held_out=split not in TRAIN, mode=mode)
         return Images(digits, digits.class_to_idx)
@@ -132,7 +143,7 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **rea
         "class_map": "" if relabels else config.class_map,
         "input_key": config.input_key,
         "target_key": config.target_key,
-        **reader,
+        **more,
     }
     place = config.dataset or root
     try:
@@ -154,8 +165,11 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **rea
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"split {split!r} of {place} cannot be opened: {reason}") from error
+    reader = _ClassFolders(dataset) if isinstance(dataset, DatasetFolder) else None
     if isinstance(dataset, ImageDataset):
-        dataset = ReadableImages(None, reader=dataset.reader, input_img_mode=mode)
+        reader = dataset.reader
+    if reader is not None:
+        dataset = ReadableImages(None, reader=reader, input_img_mode=mode)
         dataset.held_out = not training
     if isinstance(dataset, Sized) and len(dataset) == 0:
         raise ConfigError(f"split {split!r} of {place} has no images.")

@@ -62,13 +62,13 @@ class TrainBatches:
         skip = 0
         if self.sampler is not None:
             self.sampler.epoch, self.sampler.start = epoch, start
-            if isinstance(self.loader.random_erasing, SeededErasing):
-                self.loader.random_erasing.enter(epoch, start)
         else:
             # A streamed data set can only be read past what was used.
             skip = start
             if hasattr(self.loader.dataset, "set_epoch"):
                 self.loader.dataset.set_epoch(epoch)
+        if isinstance(self.loader.random_erasing, SeededErasing):
+            self.loader.random_erasing.enter(epoch, start - skip)
         number = -1
         try:
             for number, batch in enumerate(self.loader):
@@ -200,9 +200,12 @@ def _prefetched(
         re_num_splits=_erasing_splits(config),
     )
     loader.loader = Supervised(loader.loader, config.dist_timeout)
+    return _with_seeded_erasing(loader, config, place)
+
+
+def _with_seeded_erasing(loader: Any, config: TrainConfig, place: Place) -> Any:
     if loader.random_erasing is not None:
-        erase: Any = SeededErasing(loader.random_erasing, config.seed, place.rank)
-        loader.random_erasing = erase
+        loader.random_erasing = SeededErasing(loader.random_erasing, config.seed, place.rank)
     return loader
 
 
@@ -258,7 +261,7 @@ def _streamed(
     )
     images.dataset.transform = named(images.dataset.transform)
     loader.loader = Supervised(loader.loader, config.dist_timeout)
-    return loader
+    return _with_seeded_erasing(loader, config, place)
 
 
 def _as_it_is(batch: Any) -> Any:

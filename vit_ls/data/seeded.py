@@ -130,7 +130,8 @@ class SeededErasing:
 
     def __call__(self, images: Tensor) -> Tensor:
         """The images [B, C, H, W] of the next batch, erased in place."""
-        with seeded(self.seed, self.epoch, self.batch, _ERASE, self.rank):
+        place = self.seed, self.epoch, self.batch, _ERASE, self.rank
+        with seeded(*place, device=images.device):
             self.batch += 1
             erased: Tensor = self.erase(images)
         return erased

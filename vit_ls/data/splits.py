@@ -15,7 +15,6 @@ from typing import Any
 
 from timm.data.readers.reader_image_folder import ReaderImageFolder
 from timm.data.readers.reader_image_in_tar import ReaderImageInTar
-from torchvision.datasets import DatasetFolder
 
 from vit_ls.config import ConfigError, nearest
 
@@ -173,7 +172,7 @@ def _files(reader: Any, links: frozenset[str]) -> Iterator[str]:
     elif hasattr(reader, "split_info"):  # WebDataset, whose reader needs its package
         for name in reader.split_info.filenames:
             yield name if "://" in name else os.path.realpath(os.path.join(reader.root, name))
-    elif isinstance(reader, ReaderImageFolder | DatasetFolder):
+    elif isinstance(reader, ReaderImageFolder):
         folder = cache(os.path.realpath)
         for path, _ in reader.samples:
             parent, name = os.path.split(path)
