@@ -1,7 +1,9 @@
 """300 mutated command lines and YAML files, run for real; and each setting changes a run."""
 
+import functools
 import math
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -123,7 +125,11 @@ def _case(number: int) -> Case:
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders with digits of three kinds."""
     root = tmp_path_factory.mktemp("images")
-    for split, held_out, count in (("train", False, 32), ("validation", True, 12)):
+    for split, held_out, count in (
+        ("train", False, 32),
+        ("validation", True, 12),
+        ("more", True, 24),
+    ):
         for index in range(count):
             image, label = Digits(held_out=held_out)[index]
             folder = root / split / str(label % 3)
@@ -177,3 +183,143 @@ def test_mutated_starts_run_as_told_or_end_with_one_line(images: Path, tmp_path:
         found = pool.map(lambda n: _wrong(cases[n], images, tmp_path / str(n)), range(CASES))
         wrong = {n: what for n, what in enumerate(found) if what is not None}
     assert not wrong, "\n\n".join(f"{cases[n]}: {what}" for n, what in wrong.items())
+
+
+# A value that must change what a run computes, and the settings beside which it acts.
+ACTS = {
+    "in_chans": ("1", ""),
+    "gp": ("max", ""),
+    "img_size": ("24", ""),
+    "input_size": ("3 16 24", "--model test_vit"),
+    "crop_pct": ("0.5", ""),
+    "crop_mode": ("squash", "--crop-pct 0.5"),
+    "mean": ("0.1 0.1 0.1", ""),
+    "std": ("0.1 0.1 0.1", ""),
+    "interpolation": ("nearest", ""),
+    "input_img_mode": ("L", "--in-chans 1 --mean 0.5 --std 0.5 --model-kwargs drop_rate=0.0"),
+    "model_kwargs": ("drop_rate=0.5", ""),
+    "batch_size": ("4", ""),
+    "num_classes": ("5", ""),
+    "freeze": ("backbone", ""),
+    "grad_accum_steps": ("2", ""),
+    "head_init_scale": ("2", ""),
+    "head_init_bias": ("1", ""),
+    "opt": ("lamb", ""),
+    "opt_eps": ("0.1", ""),
+    "opt_betas": ("0.5 0.5", ""),
+    "momentum": ("0.1", "--opt sgd"),
+    "weight_decay": ("5", ""),
+    "clip_grad": ("0.01", "--opt sgd"),
+    "clip_mode": ("value", "--opt sgd --clip-grad 0.01"),
+    "layer_decay": ("0.3", ""),
+    "layer_decay_min_scale": ("0.9", "--layer-decay 0.3"),
+    "layer_decay_no_opt_scale": ("0.5", "--layer-decay 0.3"),
+    "opt_kwargs": ("amsgrad=True betas=(0.1,0.1)", ""),
+    "sched": ("step", "--decay-epochs 1"),
+    "sched_on_updates": ("", ""),
+    "lr": ("1e-2", ""),
+    "lr_cycle_limit": ("2", "--epochs 1"),
+    "lr_cycle_mul": ("2", "--epochs 2 --lr-cycle-limit 2"),
+    "lr_cycle_decay": ("0.1", "--epochs 1 --lr-cycle-limit 2"),
+    "lr_k_decay": ("2", ""),
+    "lr_decay_fn": ("cosine", "--sched wsd --decay-epochs 2 --epochs 3"),
+    "lr_noise": ("0.0", ""),
+    "lr_noise_pct": ("0.1", "--lr-noise 0.0"),
+    "min_lr": ("5e-4", ""),
+    "warmup_epochs": ("1", ""),
+    "warmup_lr": ("1e-3", "--warmup-epochs 1"),
+    "warmup_prefix": ("", "--warmup-epochs 1"),
+    "cooldown_epochs": ("1", ""),
+    "decay_milestones": ("1", "--sched multistep --decay-rate 0.5"),
+    "decay_epochs": ("1", "--sched step"),
+    "decay_rate": ("0.5", "--sched step --decay-epochs 1"),
+    "no_aug": ("", ""),
+    "train_crop_mode": ("rkrc", ""),
+    "scale": ("0.9 1", ""),
+    "ratio": ("1 1", ""),
+    "hflip": ("0", ""),
+    "vflip": ("1", ""),
+    "color_jitter": ("0", ""),
+    "color_jitter_prob": ("0.1", ""),
+    "grayscale_prob": ("1", "--color-jitter 0.9"),
+    "gaussian_blur_prob": ("1", ""),
+    "aa": ("rand-m9", ""),
+    "aug_repeats": ("2", ""),
+    "aug_splits": ("2", ""),
+    "jsd_loss": ("", "--aug-splits 2"),
+    "split_bn": ("", "--model test_cvt_ls --resplit --reprob 1"),
+    "bce_loss": ("", ""),
+    "bce_sum": ("", "--bce-loss"),
+    "bce_target_thresh": ("0.01", "--bce-loss"),
+    "bce_pos_weight": ("9", "--bce-loss"),
+    "reprob": ("1", ""),
+    "remode": ("const", "--reprob 1"),
+    "recount": ("3", "--reprob 1"),
+    "resplit": ("", "--reprob 1"),
+    "mixup": ("1", ""),
+    "cutmix": ("1", ""),
+    "cutmix_minmax": ("0.4 0.6", "--cutmix 1"),
+    "mixup_prob": ("0.1", "--mixup 1"),
+    "mixup_switch_prob": ("1", "--mixup 1 --cutmix 1"),
+    "mixup_mode": ("elem", "--mixup 1"),
+    "mixup_off_epoch": ("1", "--mixup 1"),
+    "smoothing": ("0", ""),
+    "train_interpolation": ("nearest", ""),
+    "drop": ("0.5", ""),
+    "drop_path": ("0.5", ""),
+    "bn_momentum": ("0.9", "--model test_resnet --img-size 32"),
+    "bn_eps": ("0.5", "--model test_resnet --img-size 32"),
+    "model_ema": ("", ""),
+    "model_ema_decay": ("0.1", "--model-ema --no-model-ema-warmup"),
+    "model_ema_warmup": ("NO", "--model-ema"),
+    "model_ema_force_cpu": ("", "--model-ema"),
+    "seed": ("7", ""),
+    "amp": ("", ""),
+    "stop_epoch": ("1", ""),
+    "epochs": ("3", ""),
+    "val_interval": ("2", ""),
+    "eval_metric": ("loss", "--sched plateau --patience-epochs 0 --epochs 4"),
+    "val_split": ("more", ""),
+    "train_split": ("more", ""),
+    "log_grad_norm": ("", ""),
+}
+
+
+def _result(images: Path, root: Path, name: str, words: list[str]) -> tuple[int, str, str]:
+    """Status, summary and log of a run."""
+    start = [word for key, value in SOUND.items() for word in ("--" + key, str(value))]
+    start = [word.replace("_", "-") if word.startswith("--") else word for word in start]
+    argv = [str(images), *start, "--epochs", "2", "--output", str(root), "--experiment", name]
+    log = root / f"{name}.log"
+    status = runs.finish([*argv, *words], log)
+    file = root / name / "summary.csv"
+    return status, file.read_text() if file.exists() else "", log.read_text()
+
+
+@pytest.fixture(scope="module")
+def plainly(
+    images: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[int, str, str]]:
+    """The run with nothing but some settings, made once."""
+    root = tmp_path_factory.mktemp("plain")
+
+    @functools.cache
+    def run(beside: str) -> tuple[int, str, str]:
+        return _result(images, root, f"plain-{abs(hash(beside))}", beside.split())
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ACTS)
+def test_a_setting_changes_what_a_run_computes(
+    name: str, images: Path, tmp_path: Path, plainly: Callable[[str], tuple[int, str, str]]
+) -> None:
+    value, beside = ACTS[name]
+    flag = "--" + name.replace("_", "-")
+    told = [f"--no-{flag[2:]}"] if value == "NO" else [flag, *value.split()]
+    plain = plainly(beside)
+    changed = _result(images, tmp_path, "changed", [*beside.split(), *told])
+    assert (plain[0], changed[0]) == (0, 0), plain[2] + changed[2]
+    assert f"{flag} has no effect" not in changed[2]
+    assert plain[1] != changed[1], f"{flag} {value} changed nothing"
