@@ -34,7 +34,7 @@ BOUNDED: dict[str, list[Any]] = {
     "workers": [0, 1, -1, 10**6],
     "dist_timeout": [60, 0],
     "opt": ["sgd", "adamw", "lamb", "lion", "nadamw", "adafactor", "muon", "adan", "none", "adawm"],
-    "torchcompile": ["eager", "no_such"],
+    "torchcompile": ["no_such"],
     "torchcompile_mode": ["default", "no_such"],
     "model": ["test_vil_ls", "test_cvt_ls", "test_vit", "test_resnet", "test_vit2", "tst_vit"],
     "kd_model_name": ["test_vil_ls", "no_such"],
