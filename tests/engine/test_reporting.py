@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import runs
 
+import train
+from vit_ls.data.loaders import TrainBatches
+
 FLAGS = [
     *("--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--opt", "adamw"),
     *("--lr", "1e-3", "--batch-size", "8", "--experiment", "run"),
@@ -69,6 +72,19 @@ def test_the_gradient_norm_is_in_log_summary_and_events(
     for name in names:
         (event,) = accumulator.Scalars(name)
         assert event.value == pytest.approx(row["grad_norm"], rel=1e-6)
+
+
+def test_a_stream_shorter_than_it_said_has_its_whole_loss(
+    digit_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loss(name: str) -> float:
+        train.main([str(digit_folder), "--output", str(tmp_path / name), *FLAGS, "--epochs", "1"])
+        return float(_rows(tmp_path / name / "run" / "summary.csv")[0]["train_loss"])
+
+    wanted = loss("whole")
+    length = TrainBatches.__len__
+    monkeypatch.setattr(TrainBatches, "__len__", lambda self: length(self) + 2)
+    assert loss("short") == wanted
 
 
 def test_times_have_a_table_of_their_own(digit_folder: Path, tmp_path: Path) -> None:

@@ -248,15 +248,17 @@ class Trainer:
             count = min(self.config.grad_accum_steps, left)
             outcome = self.updater(itertools.islice(stream, count), count)
             if outcome.finite and not outcome.images:
-                break  # a streamed data set that is shorter than it said
+                # A streamed data set that is shorter than it said: nobody has read its sums yet.
+                self._check_finite(sums.read())
+                break
             sums.add(outcome)
             self.at.batch += count
             self.at.images += outcome.images
+            # It comes before the device is waited for: a lost process is noticed here.
+            stopping = self.ranks.any(self._stop.requested)
             self._after_update(outcome)
             if reporter is not None:
                 reporter.step()
-            # It comes before the device is waited for: a lost process is noticed here.
-            stopping = self.ranks.any(self._stop.requested)
             saving = stopping or _due(self.at.updates, self.config.recovery_interval)
             number = -(-self.at.batch // self.config.grad_accum_steps)
             showing = left == count or _due(number, self.config.log_interval)

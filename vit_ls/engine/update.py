@@ -70,7 +70,7 @@ class Updater:
                 continue
             with nullcontext() if last else self.task.no_sync():
                 loss = self._loss(inputs, targets)
-                if self._checks and self.ranks.any(not bool(torch.isfinite(loss))):
+                if self._checks and self._broken(loss):
                     finite = False
                     continue
                 self._scaled(loss / count).backward(create_graph=self._second_order)
@@ -87,6 +87,12 @@ class Updater:
         with self.autocast:
             loss: Tensor = self.task(inputs, targets)["loss"]
         return loss
+
+    def _broken(self, loss: Tensor) -> bool:
+        """Whether a loss is not finite in any process."""
+        if loss.device.type != "cpu":
+            self.ranks.look_around()
+        return self.ranks.any(not bool(torch.isfinite(loss)))
 
     def _scaled(self, loss: Tensor) -> Tensor:
         return loss if self.scaler is None else self.scaler.scale(loss)
@@ -105,10 +111,11 @@ class Updater:
             self._scale = self.scaler.get_scale()
         self.scaler.unscale_(self.optimizer)
         norm = self._clip()
+        self.ranks.look_around()
         self.scaler.step(self.optimizer)
         self.scaler.update()
         # The scaler lowers its scale exactly where it has skipped the step. Reading it waits for
-        # the device, so it is read once.
+        # the device, as the step has done for its own check; it is read once.
         before, self._scale = self._scale, self.scaler.get_scale()
         return norm, self._scale >= before
 
