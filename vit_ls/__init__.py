@@ -1,6 +1,7 @@
 """Vision backbones with attention linear in the image area, registered as timm models."""
 
 from vit_ls import models
+from vit_ls.layers import fuse
 
-__all__ = ["models"]
+__all__ = ["fuse", "models"]
 __version__ = "0.1.0"

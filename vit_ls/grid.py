@@ -6,8 +6,8 @@ Dim letters of the whole package:
     = (a + 2 sa)(b + 2 sb) keys, where (sa, sb) is its halo.
 
 Every index move is named and has its inverse beside it: `partition` and `merge`, `pad_to_multiple`
-and `merge`'s crop. Sizes are (height, width) in tokens. No function branches on a shape, so all of
-them trace with symbolic sizes.
+and `crop`. Sizes are (height, width) in tokens. No function branches on a shape in a
+graph, so all of them trace with symbolic sizes.
 """
 
 import torch
@@ -23,7 +23,19 @@ def num_windows(size: int, window: int) -> int:
 def pad_to_multiple(x: Tensor, window: tuple[int, int]) -> Tensor:
     """Pad with zeros below and right until `window` divides: [B,H,W,C] -> [B,Nh*a,Nw*b,C]."""
     below, right = _padding(x, window)
-    return F.pad(x, (0, 0, 0, right, 0, below))
+    return _pad(x, [0, 0, 0, right, 0, below])
+
+
+def crop(x: Tensor, height: int, width: int) -> Tensor:
+    """The inverse of `pad_to_multiple`: [B,Nh*a,Nw*b,...] -> [B,H,W,...]."""
+    # not a slice: whether that is contiguous depends on the size, which an export would bake in
+    return _pad(x, [0, 0] * (x.ndim - 3) + [0, width - x.shape[2], 0, height - x.shape[1]])
+
+
+def pad_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tensor:
+    """`pad_to_multiple`, and `halo` on each side: [B,H,W,C] -> [B,Nh*a+2sa,Nw*b+2sb,C]."""
+    below, right = _padding(x, window)
+    return _pad(x, [0, 0, halo[1], halo[1] + right, halo[0], halo[0] + below])
 
 
 def _padding(x: Tensor, window: tuple[int, int]) -> tuple[int, int]:
@@ -31,17 +43,44 @@ def _padding(x: Tensor, window: tuple[int, int]) -> tuple[int, int]:
     return num_windows(H, window[0]) * window[0] - H, num_windows(W, window[1]) * window[1] - W
 
 
+def _pad(x: Tensor, widths: list[int]) -> Tensor:
+    if not torch.jit.is_scripting():  # noqa: SIM102  TorchScript must not see the inner one
+        # PyTorch copies even where nothing is to pad
+        if not _in_a_graph(x) and not any(widths):
+            return x
+    return F.pad(x, widths)
+
+
+def _in_a_graph(x: Tensor) -> bool:
+    """Whether x is traced with sizes that other images will not share."""
+    return torch.compiler.is_compiling() or isinstance(x, torch.fx.Proxy)
+
+
+def cut(x: Tensor, window: tuple[int, int]) -> Tensor:
+    """Cut what `window` divides into windows: [B,Nh*a,Nw*b,C] -> [B,Nh,Nw,a,b,C], a view."""
+    return x.unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0])).transpose(2, 3)
+
+
+def cut_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tensor:
+    """Cut the result of `pad_halo` into windows with their halo, overlapping views of it.
+
+    [B,Nh*a+2sa,Nw*b+2sb,C] -> [B,Nh,Nw,a+2sa,b+2sb,C]
+    """
+    # [B,H,W,C] -> [B,Nh,Nw,C,a+2sa,b+2sb]
+    x = x.unfold(1, window[0] + 2 * halo[0], window[0]).unfold(
+        2, window[1] + 2 * halo[1], window[1]
+    )
+    return x.permute(0, 1, 2, 4, 5, 3)
+
+
 def partition(x: Tensor, window: tuple[int, int]) -> Tensor:
     """Pad, and cut into windows: [B,H,W,C] -> [B,Nh,Nw,a,b,C], a view of the padded grid."""
-    x = pad_to_multiple(x, window)
-    return x.unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0])).transpose(2, 3)
+    return cut(pad_to_multiple(x, window), window)
 
 
 def merge(x: Tensor, height: int, width: int) -> Tensor:
     """The inverse of `partition`, padding cut off: [B,Nh,Nw,a,b,...] -> [B,H,W,...]."""
-    x = x.transpose(2, 3).flatten(3, 4).flatten(1, 2)
-    # not a slice: whether that is contiguous depends on the size, which an export would bake in
-    return F.pad(x, [0, 0] * (x.ndim - 3) + [0, width - x.shape[2], 0, height - x.shape[1]])
+    return crop(x.transpose(2, 3).flatten(3, 4).flatten(1, 2), height, width)
 
 
 def partition_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tensor:
@@ -49,13 +88,7 @@ def partition_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) ->
 
     Tokens outside the grid are zeros; `halo_mask` tells which they are.
     """
-    below, right = _padding(x, window)
-    x = F.pad(x, (0, 0, halo[1], halo[1] + right, halo[0], halo[0] + below))
-    # [B,H,W,C] -> [B,Nh,Nw,C,a+2sa,b+2sb]
-    x = x.unfold(1, window[0] + 2 * halo[0], window[0]).unfold(
-        2, window[1] + 2 * halo[1], window[1]
-    )
-    return x.permute(0, 1, 2, 4, 5, 3)
+    return cut_halo(pad_halo(x, window, halo), window, halo)
 
 
 def halo_mask(

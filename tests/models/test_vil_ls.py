@@ -8,6 +8,7 @@ from vit_ls.count import count_flops, count_params
 from vit_ls.models.names import convert_released
 from vit_ls.models.specs import LongShort
 from vit_ls.models.vil_ls import VARIANTS
+from vit_ls.ops import use_implementation
 
 # parameters and fvcore FLOPs of the released code
 REFERENCE = {
@@ -124,15 +125,18 @@ def test_unknown_arguments_are_errors():
         timm.create_model("test_vil_ls", windows=7)
 
 
-def test_inference_takes_the_fused_kernel_in_every_block():
+@pytest.mark.parametrize(("windows", "fused"), [("tiled", 12 + 3), ("auto", 9 + 3)])
+def test_inference_takes_the_fused_kernel_but_for_windows_on_a_cpu(windows, fused):
     model = timm.create_model("vil_ls_tiny").eval()
-    with torch.inference_mode(), profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with (
+        torch.inference_mode(),
+        use_implementation(windows=windows),
+        profile(activities=[ProfilerActivity.CPU]) as profiler,
+    ):
         model(torch.randn(1, 3, 224, 224))
-    fused = "aten::_scaled_dot_product_flash_attention_for_cpu"
     calls = {event.key: event.count for event in profiler.key_averages()}
     # one a block, and one for the global tokens of each long-short block (3 of 12)
-    assert calls[fused] == 12 + 3
-    assert "aten::_softmax" not in calls or calls["aten::_softmax"] == 3  # dynamic projections
+    assert calls["aten::_scaled_dot_product_flash_attention_for_cpu"] == fused
 
 
 def test_all_weights_are_drawn_as_the_reference_draws_them():

@@ -4,6 +4,7 @@ from vit_ls.layers.block import Activation, Block
 from vit_ls.layers.composite_slice import CompositeSliceAttention, SliceGeometry
 from vit_ls.layers.embed import ConvEmbed
 from vit_ls.layers.full import FullAttention
+from vit_ls.layers.fuse import fuse
 from vit_ls.layers.geometry import Geometry, GridGeometry, WindowGeometry
 from vit_ls.layers.long_short import LongShortAttention
 from vit_ls.layers.projections import Convolutions
@@ -22,4 +23,5 @@ __all__ = [
     "SliceGeometry",
     "Stage",
     "WindowGeometry",
+    "fuse",
 ]

@@ -66,7 +66,7 @@ class ConvProjection(nn.Module):
         self.depthwise = nn.Conv2d(
             *(dim, dim, 3, stride), padding=1, groups=dim, bias=bias, device=device, dtype=dtype
         )
-        self.norm = nn.BatchNorm2d(dim, device=device, dtype=dtype)
+        self.norm: nn.Module = nn.BatchNorm2d(dim, device=device, dtype=dtype)
         self.pointwise = nn.Linear(dim, dim, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from vit_ls.ops.relative_position import (
     window_row_stride,
     window_table_rows,
 )
+from vit_ls.ops.rules import use_implementation
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "slice_tokens",
     "softmax_float32",
     "split_heads",
+    "use_implementation",
     "window_bias",
     "window_halo",
     "window_row_stride",

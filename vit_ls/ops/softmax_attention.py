@@ -2,17 +2,21 @@
 
 import torch
 import torch.nn.functional as F
-from timm.layers import register_notrace_function, use_fused_attn
+from timm.layers import register_notrace_function
 from torch import Tensor
+
+from vit_ls.ops import rules
 
 
 @register_notrace_function
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, impl: str = "auto"
+) -> Tensor:
     """softmax(q k^T / sqrt(d) + mask) v, with the softmax in float32 or wider.
 
-    Goes through `scaled_dot_product_attention`, or through explicit products where timm's fused
-    attention is off (`timm.layers.set_fused_attn(False)`), which is how FLOPs are counted, and in
-    an export to ONNX.
+    Goes through `scaled_dot_product_attention`, or through explicit products where
+    `vit_ls.ops.rules` says that these are faster, where timm's fused attention is off
+    (`timm.layers.set_fused_attn(False)`), which is how FLOPs are counted, and in an export to ONNX.
 
     Args:
         q: Queries [B,h,T,d].
@@ -21,22 +25,31 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
         mask: Added to the scores (float), or True where a key may be seen (bool). Broadcasts to
             [B,h,T,K], and has four dimensions: with fewer the fused kernel for CPUs is not taken.
             Every query must see at least one key.
+        impl: "fused", "products", or "auto" for the rules.
 
     Returns:
         [B,h,T,d]
+
+    Raises:
+        ValueError: an unknown impl.
     """
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
-    if not torch.jit.is_scripting():  # noqa: SIM102  TorchScript must not see the inner one
-        # for ONNX, since the exporter's passes disagree on the layout of the fused kernel's output
-        if not use_fused_attn() or torch.onnx.is_in_onnx_export():
-            return _explicit(q, k, v, mask)
+    if not torch.jit.is_scripting():
+        if rules.choose_attention(impl, q, k) == "products":
+            return _products(q, k, v, mask)
+        # an export would bake the comparison in as a limit of the image's size
+        if not torch.compiler.is_exporting() and q.shape[1] > rules.FUSED_HEADS:
+            return _fused_in_parts(q, k, v, mask)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def softmax_float32(scores: Tensor, dim: int) -> Tensor:
     """Softmax in float32 where `scores` are narrower, in their own type where they are not."""
     if scores.dtype == torch.float16 or scores.dtype == torch.bfloat16:
+        if scores.is_cpu and not torch.jit.is_scripting() and not torch.compiler.is_compiling():
+            # the kernel for CPUs computes in float32 and rounds once, without a copy in between
+            return scores.softmax(dim).to(scores.dtype)
         return scores.softmax(dim, dtype=torch.float32).to(scores.dtype)
     return scores.softmax(dim)
 
@@ -51,10 +64,41 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def _explicit(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def _fused_in_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    parts = []
+    for start in range(0, q.shape[1], rules.FUSED_HEADS):
+        heads = slice(start, start + rules.FUSED_HEADS)
+        some = mask if mask is None or mask.shape[1] == 1 else mask[:, heads]
+        parts.append(
+            F.scaled_dot_product_attention(q[:, heads], k[:, heads], v[:, heads], attn_mask=some)
+        )
+    return torch.cat(parts, dim=1)
+
+
+def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    B, h, T, _ = q.shape
+    K = k.shape[2]
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
+    if not rules.in_pieces(q) or B * h * T * K <= rules.PIECE:
+        return _piece(q, k, v, mask)
+    images = max(rules.PIECE // (h * T * K), 1)
+    queries = min(max(rules.PIECE // (images * h * K), 1), T)
+    x = q.new_empty(B, T, h, v.shape[-1]).transpose(1, 2)
+    if mask is not None:
+        mask = mask.expand(B, h, T, K)
+    for i in range(0, B, images):
+        few = slice(i, i + images)
+        for t in range(0, T, queries):
+            some = slice(t, t + queries)
+            added = None if mask is None else mask[few, :, some]
+            x[few, :, some] = _piece(q[few, :, some], k[few], v[few], added)
+    return x
+
+
+def _piece(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
     if mask is not None:
-        scores = (
-            scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        )
+        # the sum of a forward that nothing has to remember takes no memory of its own
+        scores = scores + mask if torch.is_grad_enabled() else scores.add_(mask)
     return softmax_float32(scores, -1) @ v

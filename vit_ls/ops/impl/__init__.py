@@ -5,13 +5,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vit_ls.ops.impl import dense, tiled
+from vit_ls.ops.impl import dense, products, tiled
 from vit_ls.ops.impl.arguments import Positions, Windows
+from vit_ls.ops.rules import choose_windows
 
 __all__ = ["IMPLEMENTATIONS", "Positions", "Windows", "window_attention"]
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "dense": dense.window_attention,
+    "products": products.window_attention,
     "tiled": tiled.window_attention,
 }
 
@@ -37,7 +39,7 @@ def window_attention(
             [2,B,E,C], or None.
         positions: What places in a window add to scores, queries and keys.
         windows: The windows of the grid.
-        impl: A row of `IMPLEMENTATIONS`, or "auto" for the tiled one.
+        impl: A row of `IMPLEMENTATIONS`, or "auto" for what `vit_ls.ops.rules` says.
         num_heads: h.
 
     Returns:
@@ -46,15 +48,15 @@ def window_attention(
     Raises:
         ValueError: an unknown impl.
     """
-    if torch.jit.is_scripting():
-        return tiled.window_attention(q, kv, front, positions, windows, num_heads=num_heads)
-    attention = IMPLEMENTATIONS[_choose(impl)]
-    return attention(q, kv, front, positions, windows, num_heads=num_heads)
+    if not torch.jit.is_scripting():
+        attention = IMPLEMENTATIONS[_choose(impl, q, windows)]
+        return attention(q, kv, front, positions, windows, num_heads=num_heads)
+    return tiled.window_attention(q, kv, front, positions, windows, num_heads=num_heads)
 
 
-def _choose(impl: str) -> str:
-    if impl == "auto":
-        return "tiled"
-    if impl not in IMPLEMENTATIONS:
-        raise ValueError(f"impl must be 'auto' or one of {sorted(IMPLEMENTATIONS)}, got {impl!r}.")
-    return impl
+def _choose(impl: str, q: Tensor, windows: Windows) -> str:
+    (a, b), (sa, sb) = windows.window, windows.halo
+    name = choose_windows(impl, q, a * b * (a + 2 * sa) * (b + 2 * sb))
+    if name not in IMPLEMENTATIONS:
+        raise ValueError(f"impl must be 'auto' or one of {sorted(IMPLEMENTATIONS)}, got {name!r}.")
+    return name

@@ -53,7 +53,7 @@ def window_attention(
         v = torch.cat((_front_to_heads(front[1], N, num_heads), v), dim=2)
         seen = 1.0 if mask.dtype == torch.bool else 0.0
         mask = torch.nn.functional.pad(mask, (front.shape[2], 0), value=seen)
-    x = attend(q, k, v, mask)
+    x = attend(q, k, v, mask, "fused")
     # [B,N*h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
     x = x.unflatten(2, (grid[2], grid[3])).unflatten(1, (grid[0], grid[1], num_heads))
     return merge(x.permute(0, 1, 2, 4, 5, 3, 6), H, W).flatten(3)

@@ -1,0 +1,110 @@
+"""Window attention by explicit products, with the scores of inference in pieces that fit the cache.
+
+The keys in front take part by one product for all windows, under the windows' own softmax, and are
+copied for none of them.
+"""
+
+import torch
+from torch import Tensor
+
+from vit_ls.grid import crop, cut, cut_halo, halo_mask, pad_halo, pad_to_multiple
+from vit_ls.ops import rules
+from vit_ls.ops.impl.arguments import Positions, Windows
+from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
+
+
+def window_attention(
+    q: Tensor,
+    kv: Tensor,
+    front: Tensor | None,
+    positions: Positions,
+    windows: Windows,
+    *,
+    num_heads: int,
+) -> Tensor:
+    """See `vit_ls.ops.impl.window_attention`, whose row of products this is."""
+    B, H, W, _ = q.shape
+    (a, b), halo = windows.window, windows.halo
+    if a == 0:
+        assert front is not None
+        heads = (split_heads(x, num_heads) for x in (q.flatten(1, 2), *front))
+        return merge_heads(attend(*heads, impl="products")).unflatten(1, (H, W))
+    if front is not None:
+        front = front.unflatten(-1, (num_heads, -1)).transpose(2, 3)  # [2,B,h,E,d]
+    mask = windows.mask
+    if mask is None:
+        mask = halo_mask(H, W, windows.window, halo, q.device)
+    q = pad_to_multiple(q, windows.window)
+    kv = pad_halo(kv.flatten(0, 1), windows.window, halo).unflatten(0, (2, -1))
+    if not rules.in_pieces(q):
+        added = _added(mask, positions.bias, q.dtype)
+        return crop(_piece(q, kv, front, added, positions, windows, num_heads), H, W)
+    E = 0 if front is None else front.shape[3]
+    per_row = num_heads * mask.shape[1] * a * b * (mask.shape[2] * mask.shape[3] + E)
+    rows = min(max(rules.PIECE // per_row, 1), mask.shape[0])
+    images = max(rules.PIECE // (per_row * rows), 1)
+    x = torch.empty_like(q, memory_format=torch.contiguous_format)
+    for r in range(0, mask.shape[0], rows):
+        added = _added(mask[r : r + rows], positions.bias, q.dtype)
+        band, reach = slice(r * a, (r + rows) * a), slice(r * a, (r + rows) * a + 2 * halo[0])
+        for i in range(0, B, images):
+            few = slice(i, i + images)
+            few_front = None if front is None else front[:, few]
+            x[few, band] = _piece(
+                q[few, band], kv[:, few, reach], few_front, added, positions, windows, num_heads
+            )
+    return crop(x, H, W)
+
+
+def _piece(
+    q: Tensor,
+    kv: Tensor,
+    front: Tensor | None,
+    added: Tensor,
+    positions: Positions,
+    windows: Windows,
+    num_heads: int,
+) -> Tensor:
+    """Some rows of windows: queries [B,Nh*a,Nw*b,C], keys with their halo -> like the queries."""
+    q = cut(q, windows.window)
+    kv = cut_halo(kv.flatten(0, 1), windows.window, windows.halo).unflatten(0, (2, -1))
+    k, v = kv[0], kv[1]
+    if positions.query is not None:
+        q = q + positions.query
+    if positions.key is not None:
+        k = k + positions.key
+    shape = q.shape
+    q, k, v = (_heads_of_windows(x, num_heads) for x in (q, k, v))
+    q = q * q.shape[-1] ** -0.5
+    scores = q @ k.transpose(-2, -1)
+    # the sum of a forward that nothing has to remember takes no memory of its own
+    scores = scores + added if torch.is_grad_enabled() else scores.add_(added)
+    if front is None:
+        x = softmax_float32(scores, -1) @ v
+    else:
+        x = _with_front(q, v, scores, front[0], front[1])
+    # [B,h,N,T,d] -> [B,h,Nh,Nw,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,Nh*a,Nw*b,h,d]
+    x = x.unflatten(3, shape[3:5]).unflatten(2, shape[1:3]).permute(0, 2, 3, 4, 5, 1, 6)
+    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2).flatten(3)
+
+
+def _with_front(q: Tensor, v: Tensor, scores: Tensor, front_k: Tensor, front_v: Tensor) -> Tensor:
+    """One softmax over the keys in front [B,h,E,d] and the scores [B,h,N,T,K] -> [B,h,N,T,d]."""
+    front_scores = (q.flatten(2, 3) @ front_k.transpose(-2, -1)).unflatten(2, q.shape[2:4])
+    weights = softmax_float32(torch.cat((front_scores, scores), dim=-1), -1)
+    to_front, to_window = weights.split((front_scores.shape[-1], scores.shape[-1]), dim=-1)
+    return to_window @ v + (to_front.flatten(2, 3) @ front_v).unflatten(2, q.shape[2:4])
+
+
+def _heads_of_windows(x: Tensor, num_heads: int) -> Tensor:
+    """[B,Nh,Nw,a,b,C] -> [B,h,N,T,d]: heads first, so that a head's windows are one matrix."""
+    x = x.unflatten(-1, (num_heads, -1)).permute(0, 5, 1, 2, 3, 4, 6)
+    return x.flatten(4, 5).flatten(2, 3)
+
+
+def _added(mask: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Bool [Nh,Nw,a+2sa,b+2sb] and [h,T,K] or None -> what is added to scores [B,h,N,T,K]."""
+    mask = mask.flatten(2, 3).flatten(0, 1)[:, None]
+    if bias is None:
+        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
+    return torch.where(mask, bias[:, None], -torch.inf).to(dtype)

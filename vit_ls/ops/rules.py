@@ -1,0 +1,112 @@
+"""Which implementation is the faster one: rules by device, dtype and shape, and their overruling.
+
+Each number is a measurement that `python -m benchmarks.speed --rules` repeats. What was measured on
+no such machine has no rule and takes the fused kernel of PyTorch.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from timm.layers import use_fused_attn
+from torch import Tensor
+
+ANY = 2**62
+
+# Largest T * K for which explicit products and a softmax beat the fused kernel.
+#   device, precision, whether a backward pass follows
+PRODUCTS = {
+    ("cpu", "float32", False): 256,
+    ("cpu", "float32", True): 256,
+    ("cpu", "float32 by bfloat16", False): 2**20,
+    ("cpu", "float32 by bfloat16", True): 2**20,
+    ("cpu", "bfloat16", False): ANY,
+    ("cpu", "bfloat16", True): 2**20,
+}
+"""For attention of one set of queries over one set of keys."""
+
+WINDOW_PRODUCTS = PRODUCTS | {
+    ("cpu", "float32", False): ANY,
+    ("cpu", "float32 by bfloat16", False): ANY,
+    ("cpu", "float32 by bfloat16", True): ANY,
+    ("cpu", "bfloat16", True): ANY,
+}
+"""For windows, where products also spare the copies of the keys in front for each window."""
+
+PIECE = 2**19
+"""Scores that inference on a CPU makes at a time, so that they stay in the cache."""
+
+FUSED_HEADS = 65_535
+"""Heads, times windows, that one call of the fused kernel gets. Those of CUDA count them in a
+dimension of the launch that has no more (https://github.com/pytorch/pytorch/issues/142228)."""
+
+_overruled = {"windows": "auto", "attention": "auto"}
+
+
+@contextmanager
+def use_implementation(*, windows: str = "auto", attention: str = "auto") -> Iterator[None]:
+    """Overrule the rules within a `with` block, wherever `impl` is "auto".
+
+    Args:
+        windows: A row of `vit_ls.ops.impl.IMPLEMENTATIONS`, or "auto" for the rules.
+        attention: "fused" or "products" for `vit_ls.ops.attend`, or "auto" for the rules.
+    """
+    before = dict(_overruled)
+    _overruled.update(windows=windows, attention=attention)
+    try:
+        yield
+    finally:
+        _overruled.update(before)
+
+
+def choose_windows(impl: str, q: Tensor, keys: int) -> str:
+    """The implementation for windows: `impl`, unless it is "auto".
+
+    Args:
+        impl: A name or "auto".
+        q: The queries, for their device and dtype.
+        keys: Scores of one window, T * K.
+    """
+    if impl == "auto":
+        impl = _overruled["windows"]
+    if impl != "auto":
+        return impl
+    if not use_fused_attn() or torch.onnx.is_in_onnx_export():
+        return "products"
+    return "products" if keys <= WINDOW_PRODUCTS.get(_key(q), 0) else "tiled"
+
+
+def choose_attention(impl: str, q: Tensor, k: Tensor) -> str:
+    """For queries [B,h,T,d] and keys [B,h,K,d]: `impl`, or "fused" or "products" for "auto".
+
+    Raises:
+        ValueError: an unknown impl.
+    """
+    if impl == "auto":
+        impl = _overruled["attention"]
+    if impl not in ("auto", "fused", "products"):
+        raise ValueError(f"impl must be 'auto', 'fused' or 'products', got {impl!r}.")
+    if impl != "auto":
+        return impl
+    # for ONNX, since the exporter's passes disagree on the layout of the fused kernel's output
+    if not use_fused_attn() or torch.onnx.is_in_onnx_export():
+        return "products"
+    if torch.compiler.is_compiling():  # a graph must not depend on the number of tokens
+        return "fused"
+    return "products" if q.shape[2] * k.shape[2] <= PRODUCTS.get(_key(q), 0) else "fused"
+
+
+def in_pieces(q: Tensor) -> bool:
+    """Whether scores are made in pieces: in inference on a CPU, outside of a graph."""
+    return q.device.type == "cpu" and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+
+
+def _key(q: Tensor) -> tuple[str, str, bool]:
+    device = q.device.type
+    dtype = q.dtype
+    if dtype == torch.float32 and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+    precision = str(dtype).removeprefix("torch.")
+    if precision == "float32" and not torch.compiler.is_compiling():  # which cannot ask
+        precision += " by bfloat16" if torch.get_float32_matmul_precision() == "medium" else ""
+    return device, precision, torch.is_grad_enabled()
