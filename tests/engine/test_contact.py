@@ -34,10 +34,10 @@ def test_a_lost_process_is_one_line_wherever_it_is_noticed(tmp_path: Path, place
 
 def test_a_meeting_names_who_is_late(tmp_path: Path) -> None:
     started = time.monotonic()
-    status, log = _case(tmp_path, "late_for_a_meeting", "short")
+    status, log = _case(tmp_path, "late_for_a_meeting")
     assert status == 1
     assert "lost contact with process 1 of 2: " in log
-    assert time.monotonic() - started < 40  # --dist-timeout, and not the half hour of gloo
+    assert time.monotonic() - started < 40  # and not the half hour of gloo
 
 
 def test_an_error_of_the_model_is_no_lost_process(tmp_path: Path) -> None:

@@ -224,7 +224,8 @@ def _available(device: str) -> tuple[str, int | None]:
     kind, _, number = device.partition(":")
     count = torch.accelerator.device_count() if kind != "cpu" else 1
     if kind not in ("cpu", found) or (number and not (number.isdecimal() and int(number) < count)):
-        raise ConfigError(f"--device must be auto, cpu or {found} here, got {device!r}.")
+        known = "auto or cpu" if found == "cpu" else f"auto, cpu or {found}"
+        raise ConfigError(f"--device must be {known} here, got {device!r}.")
     return kind, int(number) if number else None
 
 
