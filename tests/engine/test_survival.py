@@ -195,14 +195,14 @@ def test_a_run_killed_between_writing_a_checkpoint_and_ranking_it_ends_bit_ident
     folder = tmp_path / "killed"
     for death in (
         _Death(call="link", name=".checkpoint-1.pth.tar.part"),
-        _Death(call="replace", name="model_best.pth.tar"),
+        _Death(call="replace", name="last.pth.tar"),
         _Death(call="unlink"),
         _Death(1, call="replace", name="summary.csv"),
     ):
-        _died(folder, death)
+        assert _died(folder, death)
         assert _good_states(folder) >= 2
     log = folder.with_suffix(".log")
-    assert log.read_text().count("continuing from") >= 2
+    assert log.read_text().count("continuing from") >= 3
     assert runs.finish(_flags(folder), log) == 0, log.read_text()
     _assert_same_run(folder, undisturbed)
 
