@@ -197,7 +197,7 @@ def test_a_run_killed_between_writing_a_checkpoint_and_ranking_it_ends_bit_ident
         _Death(call="link", name=".checkpoint-1.pth.tar.part"),
         _Death(call="replace", name="last.pth.tar"),
         _Death(call="unlink"),
-        _Death(1, call="replace", name="summary.csv"),
+        _Death(call="replace", name="summary.csv"),
     ):
         assert _died(folder, death)
         assert _good_states(folder) >= 2
