@@ -15,6 +15,8 @@ import torch
 from robustness.api import Options, evaluate_subject, make_loop
 from robustness.data import doctor
 from robustness.data.benchmarks import Benchmark, choose
+from robustness.data.own import read_benchmark
+from robustness.data.sources import Places
 from robustness.errors import UsageError
 from robustness.reporting.report import to_markdown
 from robustness.rules.results import Report
@@ -158,9 +160,11 @@ def _keyword(text: str) -> tuple[str, Any]:
 def _doctor(args: argparse.Namespace) -> int:
     if args.data_root is None or not args.data_root.is_dir():
         raise UsageError(f"--data-root: no folder {args.data_root}.")
-    rows = choose(args.suites) if args.suites else doctor.all_rows()
+    own = [read_benchmark(file) for file in args.benchmark]
+    rows = choose(args.suites, own) if args.suites or own else doctor.all_rows()
+    places = Places(args.data_root, folders=dict(_folder(text) for text in args.folder))
     findings = []
-    for finding in doctor.examine(args.data_root, rows, workers=args.workers):
+    for finding in doctor.examine(places, rows, workers=args.workers):
         findings.append(finding)
         verdict, name, line = finding
         sys.stdout.write(f"{verdict:6} {name}: {line}\n")

@@ -13,7 +13,7 @@ from robustness.data.benchmarks import BENCHMARKS, Benchmark
 from robustness.data.gaps import Kind, gather, some
 from robustness.data.images import read_file
 from robustness.data.listing import Listing, Sample
-from robustness.data.sources import Source
+from robustness.data.sources import Places, Source
 
 _MENDS = {
     Kind.NO_FOLDER: "unpack it",
@@ -29,13 +29,13 @@ Finding = tuple[str, str, str]
 """Verdict, benchmark and the line."""
 
 
-def examine(root: Path, rows: Sequence[Benchmark], *, workers: int = 0) -> Iterator[Finding]:
-    """Look at every file of the benchmarks under `root`.
+def examine(places: Places, rows: Sequence[Benchmark], *, workers: int = 0) -> Iterator[Finding]:
+    """Look at every file of the benchmarks.
 
     Each header is read, and the end of each file; a file whose end is odd is decoded.
 
     Args:
-        root: Data root.
+        places: Where they lie.
         rows: Benchmarks to look for.
         workers: Processes that open files; 0 for none beside this one.
     """
@@ -44,42 +44,35 @@ def examine(root: Path, rows: Sequence[Benchmark], *, workers: int = 0) -> Itera
         for row in rows:
             if row.layout == "digits" or row.protocol == "paper":
                 continue
-            folder = layouts.find(row, root)
-            if folder is None:
-                yield (
-                    ABSENT,
-                    row.name,
-                    f"looked for {', '.join(row.folders)}; mend: unpack it there",
-                )
+            source = places.source(row)
+            if source is None:
+                yield ABSENT, row.name, f"{places.looked(row)}; mend: unpack it there"
                 continue
             notes: list[str] = []
-            findings = list(_examine(row, folder, pool, notes))
+            findings = list(_examine(source, pool, notes))
             yield from ((BAD, row.name, line) for line in findings)
             yield from ((NOTE, row.name, line) for line in notes)
             if not findings:
                 yield (
                     OK,
                     row.name,
-                    f"{row.images} images in each of {len(row.cells)} cells, {folder}",
+                    f"{row.images} images in each of {len(row.cells)} cells, {source.folder}",
                 )
             if row.classes == "v2":
-                yield from _v2_note(row, folder)
+                yield from _v2_note(row, source.folder)
     finally:
         if pool:
             pool.shutdown()
 
 
-def _examine(
-    row: Benchmark, folder: Path, pool: ProcessPoolExecutor | None, notes: list[str]
-) -> Iterator[str]:
-    source = Source(row, folder)
+def _examine(source: Source, pool: ProcessPoolExecutor | None, notes: list[str]) -> Iterator[str]:
     for problem in source.problems():
-        yield f"{problem.text}; mend: rename {folder}"
+        yield f"{problem.text}; mend: rename {source.folder}"
     lines: dict[str, list[str]] = {}
     passed: dict[str, list[str]] = {}
     for cell in source.cells():
         listing = source.listing(cell)
-        lines[cell] = list(_examine_cell(row, listing, pool))
+        lines[cell] = list(_examine_cell(source.benchmark, listing, pool))
         passed[cell] = list(listing.notes)
     notes += gather(passed)
     yield from gather(lines)
@@ -93,10 +86,13 @@ def _examine_cell(
         yield f"{problem.text}; mend: {_MENDS.get(problem.kind, 'unpack it again')}"
     found, folders = len(listing.samples), len({s.key.split("/")[0] for s in listing.samples})
     wanted = layouts.naming(row).folders
-    if listing.samples and folders != wanted:
+    files = all(sample.path for sample in listing.samples)
+    if listing.samples and files and folders != wanted:
         yield f"{folders} class folders with images, not {wanted}; {again}"
     if found != row.images and not (found == 0 and listing.problems):
         yield f"{found} images, not {row.images}; {again}"
+    if not files:
+        return
     sizes: Counter[tuple[int, int]] = Counter()
     broken = []
     look = pool.map(inspect_file, listing.samples, chunksize=_CHUNK) if pool else map(

@@ -189,3 +189,22 @@ def test_a_benchmark_that_lies_elsewhere_is_found(tmp_path: Path) -> None:
 
 def resized(image: Any) -> torch.Tensor:
     return TF.to_tensor(TF.resize(image, [64, 64]))
+
+
+def test_the_doctor_looks_at_ones_own_and_at_other_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "far"
+    folder.mkdir()
+    np.save(folder / "fog.npy", np.zeros((10, 8, 8, 3), np.uint8))
+    np.save(folder / "labels.npy", np.zeros(10, int))
+    file = yaml(
+        tmp_path / "c.yaml",
+        "name: mine\nlayout: arrays\nclasses: 2\ncorruptions: [fog]\nimages: 2\nseverities: 5\n",
+    )
+    ask = ["--doctor", "--data-root", str(tmp_path), "--benchmark", str(file), "--workers", "0"]
+    assert main([*ask, "--folder", f"mine={folder}"]) == 0
+    assert "ok     mine: 2 images in each of 5 cells" in capsys.readouterr().out
+    (folder / "labels.npy").write_bytes(b"no array")
+    assert main([*ask, "--folder", f"mine={folder}"]) == 1
+    assert "no array" in capsys.readouterr().out

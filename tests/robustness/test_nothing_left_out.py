@@ -13,6 +13,7 @@ from robustness.data.benchmarks import BENCHMARKS
 from robustness.data.doctor import examine
 from robustness.data.images import read_file
 from robustness.data.listing import Sample
+from robustness.data.sources import Places
 from robustness.rules.metrics import metrics
 
 NAME = "imagenet-sketch"
@@ -27,7 +28,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def doctor(bench: Bench) -> list[str]:
     row = replace(BENCHMARKS[NAME], images=1)
-    return [f"{verdict} {line}" for verdict, _, line in examine(bench.root, [row])]
+    return [f"{verdict} {line}" for verdict, _, line in examine(Places(bench.root), [row])]
 
 
 @pytest.mark.parametrize(
