@@ -60,7 +60,7 @@ def run(inputs, window, impl):
     )
     if global_q is None:
         return x, None
-    return x, global_attention(global_q, tokens, x, num_heads=HEADS)
+    return x, global_attention(global_q, tokens, x, x, num_heads=HEADS)
 
 
 def outputs_and_gradients(inputs, window, impl):

@@ -5,7 +5,7 @@ from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
 from vit_ls.grid import pad_to_multiple
-from vit_ls.ops import resize_positions
+from vit_ls.ops import resize_axis, resize_positions
 
 
 class ConvEmbed(nn.Module):
@@ -23,7 +23,9 @@ class ConvEmbed(nn.Module):
             not divide; an image must then be no smaller than the kernel less its padding.
         norm_eps: Of the layer norm; None for no norm.
         pos_grid: Grid (H, W) in tokens that a learned position embedding is made for, which is
-            added to the tokens, resized bicubically on another grid; None for none.
+            added to the tokens, resized on another grid; None for none.
+        pos_axes: The embedding has a row's half of the channels and a column's half (ViL), instead
+            of all channels for each token.
         device: Of the parameters.
         dtype: Of the parameters.
     """
@@ -39,6 +41,7 @@ class ConvEmbed(nn.Module):
         cut: bool = False,
         norm_eps: float | None = 1e-6,
         pos_grid: tuple[int, int] | None = None,
+        pos_axes: bool = False,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -51,15 +54,22 @@ class ConvEmbed(nn.Module):
             else nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
         )
         self.pos_embed: nn.Parameter | None = None
-        if pos_grid is not None:
+        self.pos_rows: nn.Parameter | None = None
+        self.pos_columns: nn.Parameter | None = None
+        if pos_grid is not None and pos_axes:
+            rows = torch.empty(pos_grid[0], dim // 2, device=device, dtype=dtype)
+            columns = torch.empty(pos_grid[1], dim - dim // 2, device=device, dtype=dtype)
+            self.pos_rows, self.pos_columns = nn.Parameter(rows), nn.Parameter(columns)
+        elif pos_grid is not None:
             positions = torch.empty(*pos_grid, dim, device=device, dtype=dtype)
             self.pos_embed = nn.Parameter(positions)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the position embedding anew."""
-        if self.pos_embed is not None:
-            trunc_normal_(self.pos_embed, std=0.02)
+        for positions in (self.pos_embed, self.pos_rows, self.pos_columns):
+            if positions is not None:
+                trunc_normal_(positions, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C], or fewer tokens with `cut`."""
@@ -67,4 +77,9 @@ class ConvEmbed(nn.Module):
         x = self.norm(x.permute(0, 2, 3, 1))
         if self.pos_embed is not None:
             x = x + resize_positions(self.pos_embed, x.shape[1], x.shape[2])
+        if self.pos_rows is not None and self.pos_columns is not None:
+            H, W = x.shape[1], x.shape[2]
+            rows = resize_axis(self.pos_rows, H)[:, None].expand(-1, W, -1)
+            columns = resize_axis(self.pos_columns, W)[None].expand(H, -1, -1)
+            x = x + torch.cat((rows, columns), dim=2)
         return x

@@ -31,13 +31,14 @@ class WindowGeometry(nn.Module):
     Args:
         window: Side of the square window, in tokens; 0 for no window.
         position_table: Whether the attention looks its bias up in a table.
+        whole_halo: Whether a window's keys reach a whole window beyond it, not half of one.
     """
 
-    def __init__(self, window: int, position_table: bool) -> None:
+    def __init__(self, window: int, position_table: bool, whole_halo: bool = False) -> None:
         super().__init__()
         self.window = (window, window)
-        self.halo = (window_halo(window), window_halo(window))
-        self.row_stride = window_row_stride(window)
+        self.halo = (window_halo(window, whole_halo), window_halo(window, whole_halo))
+        self.row_stride = window_row_stride(window, whole_halo)
         self.position_table = position_table
 
     def forward(self, x: Tensor) -> Geometry:

@@ -1,5 +1,7 @@
 """Long-short attention as a layer (arXiv:2107.02192, section 3)."""
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -36,6 +38,11 @@ class LongShortAttention(nn.Module):
         rank: r, tokens that keys and values are projected onto; 0 for the window alone.
         dual_ln: Layer norms on the keys and values (LN_L) and on the projected ones (LN_G).
         position_table: A learned relative position bias on the window's keys.
+        whole_halo: A window's keys reach a whole window beyond it, not half of one (ViL).
+        token_bias: G, for a learned bias to and from global tokens beside the table (ViL); 0 for
+            none.
+        tokens_read: What the global tokens attend to on the grid: its outputs, or its keys and
+            values (ViL).
         conv_projection: Convolutions for q, k, v and the dynamic projection (CvT-LS) instead of
             linear layers, or None.
         device: Of the parameters.
@@ -54,6 +61,9 @@ class LongShortAttention(nn.Module):
         rank: int,
         dual_ln: bool = True,
         position_table: bool = False,
+        whole_halo: bool = False,
+        token_bias: int = 0,
+        tokens_read: Literal["outputs", "keys"] = "outputs",
         conv_projection: Convolutions | None = None,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
@@ -70,7 +80,9 @@ class LongShortAttention(nn.Module):
             )
         self.num_heads = num_heads
         self.window = (window, window)
-        self.halo = (window_halo(window), window_halo(window))
+        self.halo = (window_halo(window, whole_halo), window_halo(window, whole_halo))
+        self.rank = rank
+        self.read_keys = tokens_read == "keys"
         self.impl = "auto"
         self.qkv = (
             LinearQKV(dim, device, dtype)
@@ -87,7 +99,9 @@ class LongShortAttention(nn.Module):
             self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
         self.position_bias: WindowPositionBias | None = None
         if position_table and window > 0:
-            self.position_bias = WindowPositionBias(num_heads, window, device, dtype)
+            self.position_bias = WindowPositionBias(
+                num_heads, window, whole_halo, token_bias, device, dtype
+            )
         self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
 
     def forward(
@@ -107,22 +121,28 @@ class LongShortAttention(nn.Module):
         if g is not None:
             tokens_q, kv_g = self.qkv.tokens(g)
             tokens = kv_g if self.norm_kv is None else self.norm_kv(kv_g)
-        bias: Tensor | None = None
+        positions = Positions()
+        token_bias: Tensor | None = None
         if self.position_bias is not None:
-            bias = self.position_bias(geometry.position_index)
+            front = self.position_bias.of_patches()
+            if front is not None:
+                front = F.pad(front, (self.rank, 0))  # none on projected keys
+            positions = Positions(self.position_bias(geometry.position_index), front=front)
+            token_bias = self.position_bias.of_tokens(x.shape[1] * x.shape[2])
         x = long_short_attention(
             q,
             kv,
             projected,
             tokens,
-            Positions(bias),
+            positions,
             Windows(self.window, self.halo, geometry.mask),
             num_heads=self.num_heads,
             impl=self.impl,
         )
         if tokens_q is None or tokens is None:
             return self.proj(x), None
-        g = global_attention(tokens_q, tokens, x, num_heads=self.num_heads)
+        grid_k, grid_v = (kv[0], kv[1]) if self.read_keys else (x, x)
+        g = global_attention(tokens_q, tokens, grid_k, grid_v, token_bias, num_heads=self.num_heads)
         return self.proj(x), self.proj(g)
 
 

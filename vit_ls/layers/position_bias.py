@@ -1,4 +1,4 @@
-"""Relative position bias: learned tables, laid out as in the released ViL-LS weights."""
+"""Relative position bias: learned tables, laid out as in the released ViL-LS and ViL weights."""
 
 import math
 
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vit_ls.ops import (
     grid_bias,
+    narrow_window_table,
     resize_grid_table,
     resize_window_table,
     window_bias,
@@ -17,12 +18,56 @@ from vit_ls.ops import (
 _LARGEST_WINDOW = 64
 
 
-class WindowPositionBias(nn.Module):
+class TokenBias(nn.Module):
+    """Bias between global tokens and patches, and among global tokens, beside a `table`.
+
+    Args:
+        num_heads: h.
+        num_global: G; 0 for none.
+        device: Of the parameters.
+        dtype: Of the parameters.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_global: int,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.global_local: nn.Parameter | None = None
+        self.global_global: nn.Parameter | None = None
+        if num_global > 0:
+            h, G = num_heads, num_global
+            self.global_local = nn.Parameter(torch.empty(2, h, G, device=device, dtype=dtype))
+            self.global_global = nn.Parameter(torch.empty(h, G, G, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Draw the tables anew."""
+        for table in self.parameters(recurse=False):
+            trunc_normal_(table, std=0.02)
+
+    def of_patches(self) -> Tensor | None:
+        """Bias of each patch and each global key [h,G], or None."""
+        return None if self.global_local is None else self.global_local[1]
+
+    def of_tokens(self, N: int) -> Tensor | None:
+        """Bias of each global query and each key, tokens first and then N patches [h,G,G+N]."""
+        if self.global_local is None or self.global_global is None:
+            return None
+        to_patch = self.global_local[0]
+        return torch.cat((self.global_global, to_patch[:, :, None].expand(-1, -1, N)), dim=2)
+
+
+class WindowPositionBias(TokenBias):
     """Bias between the queries of a window and its keys, whatever the size of the grid.
 
     Args:
         num_heads: h.
         window: Side of the square window, in tokens.
+        whole_halo: Whether a window's keys reach a whole window beyond it, not half of one.
+        num_global: G, for a bias between global tokens and patches; 0 for none.
         device: Of the table.
         dtype: Of the table.
     """
@@ -31,32 +76,44 @@ class WindowPositionBias(nn.Module):
         self,
         num_heads: int,
         window: int,
+        whole_halo: bool = False,
+        num_global: int = 0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(num_heads, num_global, device, dtype)
         self.window = window
-        table = torch.empty(window_table_rows(window), num_heads, device=device, dtype=dtype)
-        self.table = nn.Parameter(table)
+        self.whole_halo = whole_halo
+        rows = window_table_rows(window, whole_halo)
+        self.table = nn.Parameter(torch.empty(rows, num_heads, device=device, dtype=dtype))
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the table anew."""
-        trunc_normal_(self.table, std=0.02)
 
     def forward(self, index: Tensor | None) -> Tensor:
         """Long [T,K] -> bias [h,T,K]."""
         return window_bias(self.table, index)
 
-    def resize(self, table: Tensor) -> Tensor:
-        """The table of another window at this one's size; what is no window's table is returned."""
-        for window in range(1, _LARGEST_WINDOW + 1):
-            if window_table_rows(window) == table.shape[0]:
-                return resize_window_table(table, window, self.window)
-        return table
+    def resize(self, table: Tensor, whole_halo: bool = False) -> Tensor:
+        """The table of another window at this one's size; what is no window's table is returned.
+
+        Args:
+            table: To resize.
+            whole_halo: Whether it is of a halo of a whole window.
+        """
+        window = window_of_table(table, whole_halo)
+        if window is None:
+            return table
+        table = resize_window_table(table, window, self.window, whole_halo)
+        narrower = whole_halo and not self.whole_halo
+        return narrow_window_table(table, self.window) if narrower else table
 
 
-class GridPositionBias(nn.Module):
+def window_of_table(table: Tensor, whole_halo: bool) -> int | None:
+    """Side of the window that a table is of, or None."""
+    windows = range(1, _LARGEST_WINDOW + 1)
+    return next((w for w in windows if window_table_rows(w, whole_halo) == table.shape[0]), None)
+
+
+class GridPositionBias(TokenBias):
     """Bias between all tokens of a grid, and between them and the global tokens.
 
     Args:
@@ -76,35 +133,21 @@ class GridPositionBias(nn.Module):
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(num_heads, num_global, device, dtype)
         self.grid = grid
         rows = (2 * grid[0] - 1) * (2 * grid[1] - 1)
         self.table = nn.Parameter(torch.empty(rows, num_heads, device=device, dtype=dtype))
-        self.global_local: nn.Parameter | None = None
-        self.global_global: nn.Parameter | None = None
-        if num_global > 0:
-            h, G = num_heads, num_global
-            self.global_local = nn.Parameter(torch.empty(2, h, G, device=device, dtype=dtype))
-            self.global_global = nn.Parameter(torch.empty(h, G, G, device=device, dtype=dtype))
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the tables anew."""
-        for table in self.parameters(recurse=False):
-            trunc_normal_(table, std=0.02)
 
     def forward(self, index: Tensor | None, height: int, width: int) -> Tensor:
         """Long [N,N] of the grid (height, width) -> bias [h,G+N,G+N]."""
         bias = grid_bias(self.table, index, self.grid, height, width)
-        if self.global_local is None or self.global_global is None:
+        top, to_global = self.of_tokens(height * width), self.of_patches()
+        if top is None or to_global is None:
             return bias
-        to_patch, to_global = self.global_local[0], self.global_local[1]
-        N = height * width
-        # a global query and each patch: [h,G] -> [h,G,N]
         # a patch and each global key: [h,G] -> [h,N,G]
-        top = torch.cat((self.global_global, to_patch[:, :, None].expand(-1, -1, N)), dim=2)
-        bottom = torch.cat((to_global[:, None, :].expand(-1, N, -1), bias), dim=2)
-        return torch.cat((top, bottom), dim=1)
+        left = to_global[:, None, :].expand(-1, height * width, -1)
+        return torch.cat((top, torch.cat((left, bias), dim=2)), dim=1)
 
     def resize(self, table: Tensor) -> Tensor:
         """The table of another, square grid at this one's size; what is none's is returned."""

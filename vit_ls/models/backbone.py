@@ -27,6 +27,8 @@ _NO_WEIGHT_DECAY = (
     "geometry.local_pos",
     "geometry.slice_pos",
     "embed.pos_embed",
+    "embed.pos_rows",
+    "embed.pos_columns",
 )
 
 
@@ -187,6 +189,7 @@ class StagedTransformer(nn.Module):
                 "The checkpoint must hold the whole model, which only a warm start for training "
                 f"does without. {found.summary()}"
             )
+        found.log()
         return found.state_dict
 
     def get_classifier(self) -> nn.Module:

@@ -50,6 +50,7 @@ def build_stage(
             cut=spec.embed.cut,
             norm_eps=backbone.norm_eps if spec.embed.norm else None,
             pos_grid=grid if spec.embed.position else None,
+            pos_axes=spec.embed.position == "axes",
             device=device,
             dtype=dtype,
         )
@@ -96,7 +97,7 @@ def _geometry(
 ) -> nn.Module:
     match spec.attention:
         case LongShort() as attention:
-            return WindowGeometry(attention.window, attention.position_table)
+            return WindowGeometry(attention.window, attention.position_table, attention.whole_halo)
         case CompositeSlice() as attention:
             return SliceGeometry(
                 spec.dim,
@@ -120,14 +121,17 @@ def _attention(
     dtype: torch.dtype | None,
 ) -> nn.Module:
     match spec.attention:
-        case LongShort(window, rank, dual_ln, position_table):
+        case LongShort() as attention:
             return LongShortAttention(
                 spec.dim,
                 spec.num_heads,
-                window=window,
-                rank=rank,
-                dual_ln=dual_ln,
-                position_table=position_table,
+                window=attention.window,
+                rank=attention.rank,
+                dual_ln=attention.dual_ln,
+                position_table=attention.position_table,
+                whole_halo=attention.whole_halo,
+                token_bias=spec.num_global if attention.token_bias else 0,
+                tokens_read=attention.tokens_read,
                 conv_projection=conv_projection,
                 device=device,
                 dtype=dtype,

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
+from vit_ls.layers.position_bias import WindowPositionBias, window_of_table
 from vit_ls.models.names import Kind, Named, under_our_names
-from vit_ls.ops import resize_positions
+from vit_ls.ops import resize_axis, resize_positions
 
 _logger = logging.getLogger(__name__)
 
 _SHOWN = 5
 
+_POSITION_AXES = ("embed.pos_rows", "embed.pos_columns")
 _POSITION_GRIDS = ("geometry.local_pos", "geometry.slice_pos", "embed.pos_embed")
 _RANKED = re.compile(r"\.dynamic_projection\.(pointwise\.)?(weight|bias)$")
 _SCALED = re.compile(r"^stages\.(\d+)\.blocks\.\d+\.attn\.qkv\.q\.pointwise\.(weight|bias)$")
@@ -40,6 +42,14 @@ WARM_STARTS: dict[Kind, Rules] = {
         left_out=_NONE,
         zero=re.compile(r"\.qkv\.[qkv]\.depthwise\.bias$"),
     ),
+    "vil": Rules(
+        new=re.compile(
+            r"\.(dynamic_projection|norm_kv|norm_projected|position_bias)\.|\.geometry\."
+            r"|\.attn\.(slice_qkv|mixer|aggregate)\."
+        ),
+        left_out=re.compile(r"\.global_tokens$|\.position_bias\.|\.embed\.pos_"),
+        zero=_NONE,
+    ),
     "vit": Rules(
         new=re.compile(r"\.geometry\.|\.pos_embed$|\.attn\.(slice_qkv|mixer|aggregate)\."),
         left_out=re.compile(r"^(cls_token|pos_embed)$"),
@@ -59,6 +69,8 @@ class Fit:
     """For the model, whole if nothing is missing, unexpected or of another shape."""
     folded: list[str] = field(default_factory=list)
     resized: list[str] = field(default_factory=list)
+    windows: list[tuple[int, int]] = field(default_factory=list)
+    """Those of the file's position tables in each stage that has windows, and the model's."""
     zero: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -85,6 +97,12 @@ class Fit:
             lists = "; ".join(f"{len(keys)} {what}{_first(keys)}" for what, keys in parts.items())
             raise ValueError(f"The checkpoint must fit {self.model}, got one with {lists}.")
 
+    def log(self) -> None:
+        """Warn if the model is more, less or otherwise than the file's own; else inform."""
+        other = any(theirs != ours for theirs, ours in self.windows)
+        level = logging.INFO if self.whole and not other else logging.WARNING
+        _logger.log(level, "%s", self.summary())
+
     def summary(self) -> str:
         """One line that counts what becomes of the tensors."""
         taken = len(self.state_dict) - len(self.new) - len(self.zero)
@@ -99,16 +117,19 @@ class Fit:
             f"{len(keys)} {what}{_first(_places(keys))}" for what, keys in parts.items() if keys
         )
         counts = f"{taken} tensors taken over" + (f"; {more}" if more else "")
+        theirs, ours = (tuple(pair[i] for pair in self.windows) for i in (0, 1))
+        if theirs != ours:
+            counts += f"; it has windows of {theirs} tokens, which this model has as {ours}"
         return f"The checkpoint is {self.title}. For {self.model}: {counts}."
 
 
 def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dict[str, Tensor]:
     """A state dict of any accepted kind -> one that fits the model, as timm calls it on loading.
 
-    Accepted are the model's own keys; files as Microsoft released CvT, with their names and with
-    Hugging Face's; the ViL-LS files released with arXiv:2107.02192; and, for `cst_vit_*`, timm's
-    plain ViT and DeiT; each with its wrapper and its prefix `module.`. Position tables of another
-    size are resized. A model that is not the file's own takes what it can use of it
+    Accepted are the model's own keys; files as Microsoft released ViL and CvT, the latter with
+    Hugging Face's names too; the ViL-LS files released with arXiv:2107.02192; and, for `cst_vit_*`,
+    timm's plain ViT and DeiT; each with its wrapper and its prefix `module.`. Position tables of
+    another size are resized. A model that is not the file's own takes what it can use of it
     (`WARM_STARTS`), a dynamic projection of another rank starts anew, and one warning counts that.
 
     Args:
@@ -121,7 +142,7 @@ def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dic
     """
     found = fit(state_dict, model)
     found.check()
-    _logger.log(logging.INFO if found.whole else logging.WARNING, "%s", found.summary())
+    found.log()
     return found.state_dict
 
 
@@ -133,7 +154,8 @@ def fit(state_dict: Mapping[str, Any], model: nn.Module) -> Fit:
     found = Fit(named.title, cfg["architecture"], state)
     if named.unscaled:
         found.folded = _fold_scale(state, model)
-    found.resized = _resize_position_tables(state, model)
+    found.windows = _windows(state, model, whole_halo=named.kind == "vil")
+    found.resized = _resize_position_tables(state, model, whole_halo=named.kind == "vil")
     _keep_projections_of_another_rank(found, own)
     if named.kind in WARM_STARTS and named.kind != getattr(model, "released", None):
         _start_warm(found, own, named, WARM_STARTS[named.kind])
@@ -161,16 +183,45 @@ def _fold_scale(state: dict[str, Tensor], model: nn.Module) -> list[str]:
     return folded
 
 
-def _resize_position_tables(state: dict[str, Tensor], model: nn.Module) -> list[str]:
+def _windows(
+    state: dict[str, Tensor], model: nn.Module, *, whole_halo: bool
+) -> list[tuple[int, int]]:
+    windows = []
+    for name, bias in model.named_modules():
+        table = state.get(f"{name}.table")
+        if isinstance(bias, WindowPositionBias) and ".blocks.0." in name and table is not None:
+            theirs = window_of_table(table, whole_halo)
+            if theirs is not None:
+                windows.append((theirs, bias.window))
+    return windows
+
+
+def _resize_position_tables(
+    state: dict[str, Tensor], model: nn.Module, *, whole_halo: bool
+) -> list[str]:
+    """Resize in place; `whole_halo` is whether tables of windows are of a halo of a whole one."""
     own, resized = model.state_dict(), []
     for key, positions in state.items():
-        if key.endswith(_POSITION_GRIDS) and key in own and positions.shape != own[key].shape:
-            state[key] = resize_positions(positions, *own[key].shape[:2])
+        if key not in own or not key.endswith((*_POSITION_GRIDS, *_POSITION_AXES)):
+            continue
+        if positions.shape != own[key].shape:
+            axis = key.endswith(_POSITION_AXES)
+            size = own[key].shape
+            state[key] = (
+                resize_axis(positions, size[0]) if axis else resize_positions(positions, *size[:2])
+            )
             resized.append(key)
+    modules: dict[str, Any] = dict(model.named_modules())
     for key in [k for k in state if k.endswith("position_bias.table")]:
-        bias = dict(model.named_modules()).get(key.removesuffix(".table"))
-        if bias is not None and state[key].shape[0] != bias.table.shape[0]:
-            state[key] = bias.resize(state[key])
+        bias = modules.get(key.removesuffix(".table"))
+        if bias is None:
+            continue
+        # by the kind of file and model, not by their rows alone, which meet by chance
+        other_halo = isinstance(bias, WindowPositionBias) and bias.whole_halo != whole_halo
+        if other_halo or state[key].shape[0] != bias.table.shape[0]:
+            window = isinstance(bias, WindowPositionBias)
+            table = state[key]
+            state[key] = bias.resize(table, whole_halo) if window else bias.resize(table)
             resized.append(key)
     return resized
 

@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
-Kind = Literal["cvt", "vit", "other"]
+Kind = Literal["cvt", "vil", "vit", "other"]
 """What the tensors are of, as far as loading has to know; "other" fits its own model or none."""
 
 Renames = tuple[tuple[str, str], ...]
@@ -15,6 +16,8 @@ _RELEASED_NAMES = (
     (r"^head\.", "head.fc."),
     (r"\.embed\.cls_token$", ".global_tokens"),
     (r"\.norm_embed\.", ".norm."),
+    (r"\.x_pos_embed$", ".pos_rows"),  # the released code calls rows x
+    (r"\.y_pos_embed$", ".pos_columns"),
     (r"\.local_relative_position_bias_table$", ".position_bias.table"),
     (r"\.g2l_relative_position_bias$", ".position_bias.global_local"),
     (r"\.g2g_relative_position_bias$", ".position_bias.global_global"),
@@ -59,6 +62,11 @@ _HUGGING_FACE_CVT_NAMES = (
     (r"^classifier\.", "head.fc."),
 )
 
+_VIL = dict.fromkeys(
+    ("stages.0.blocks.0.attn.position_bias.global_local", "stages.0.embed.pos_rows")
+)
+"""What only a ViL has: a bias of global tokens beside windows, or embeddings of rows."""
+
 _WRAPPERS = ("net", "state_dict", "model")
 
 
@@ -83,7 +91,10 @@ def under_our_names(state_dict: Mapping[str, Any]) -> Named:
     state_dict = state_dict if wrapper is None else state_dict[wrapper]
     tensors = {key.removeprefix("module."): value for key, value in state_dict.items()}
     if any(key.startswith("layer1.") for key in tensors):
-        return Named("other", "a ViL-LS as released", False, convert_released(tensors))
+        windows = "layer1.1.attn.query.weight" in tensors
+        kind: Kind = "vil" if windows else "other"
+        title = "a ViL with Microsoft's names" if windows else "a ViL-LS as released"
+        return Named(kind, title, False, convert_released(tensors))
     if any(_HUGGING_FACE_CVT.match(key) for key in tensors):
         renamed = _renamed_all(tensors, _HUGGING_FACE_CVT_NAMES)
         return Named("cvt", "a CvT with Hugging Face's names", True, renamed)
@@ -93,6 +104,8 @@ def under_our_names(state_dict: Mapping[str, Any]) -> Named:
         return Named("vit", "a plain ViT", False, _renamed_all(tensors, _PLAIN_NAMES))
     if "stages.0.embed.proj.weight" not in tensors:
         return Named("other", "of no kind that is known here", False, tensors)
+    if _VIL.keys() & tensors.keys():
+        return Named("vil", "a ViL of this package", False, tensors)
     depthwise = "stages.0.blocks.0.attn.qkv.q.depthwise"
     if f"{depthwise}.weight" in tensors and f"{depthwise}.bias" not in tensors:
         return Named("cvt", "a CvT of this package", False, tensors)
@@ -100,11 +113,16 @@ def under_our_names(state_dict: Mapping[str, Any]) -> Named:
 
 
 def convert_released(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Keys of the released ViL-LS files -> ours; index buffers are left out.
+    """Keys of the released ViL-LS and ViL files -> ours; index buffers are left out.
 
     There a stage is `layer{1..4}`: entry 0 is the embedding, odd entries are attentions and even
-    ones MLPs.
+    ones MLPs. Of ViL, `query` and `kv` become one; their copies for global tokens (`*_global`) are
+    left out, and the position embedding of a global token is added to it.
+
+    Raises:
+        ValueError: such a copy differs from what it is a copy of.
     """
+    state_dict = _of_one_layer(state_dict)
     converted = {}
     for key, value in state_dict.items():
         if key.endswith("relative_position_index"):
@@ -112,6 +130,36 @@ def convert_released(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         new = re.sub(r"^layer(\d)\.(\d+)\.(norm\.)?", _released_place, key)
         converted[_renamed(new, _RELEASED_NAMES)] = value
     return converted
+
+
+def _of_one_layer(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """ViL's tensors of a layer that belong together as one; others as they are."""
+    tensors = {}
+    for key, value in state_dict.items():
+        place, _, end = key.rpartition(".")
+        shared = state_dict.get(f"{place.removesuffix('_global')}.{end}")
+        if place.endswith("_global"):
+            if shared is not None and not torch.equal(shared, value):
+                raise ValueError(
+                    "Global tokens must share the patches' projections, "
+                    f"got another {key} than {place.removesuffix('_global')}.{end}."
+                )
+            if shared is not None:
+                continue
+        tensors[key] = value
+    for key in [key for key in tensors if ".attn.query." in key]:
+        kv = key.replace(".query.", ".kv.")
+        if kv in tensors:
+            tensors[key.replace(".query.", ".qkv.")] = torch.cat(
+                (tensors.pop(key), tensors.pop(kv))
+            )
+    for key in [key for key in tensors if key.endswith(".cls_pos_embed")]:
+        positions, token = tensors.pop(key), key.replace("cls_pos_embed", "cls_token")
+        if token in tensors:
+            tensors[token] = tensors[token] + positions
+    for key in [key for key in tensors if key.endswith(("x_pos_embed", "y_pos_embed"))]:
+        tensors[key] = tensors[key][0]
+    return tensors
 
 
 def _released_place(match: re.Match[str]) -> str:

@@ -17,6 +17,12 @@ class LongShort:
     """r, tokens that keys and values are projected onto; 0 for the window alone."""
     dual_ln: bool = True
     position_table: bool = False
+    whole_halo: bool = False
+    """A window's keys reach a whole window beyond it, not half of one."""
+    token_bias: bool = False
+    """With a position table: a bias to and from the stage's global tokens too."""
+    tokens_read: Literal["outputs", "keys"] = "outputs"
+    """What the global tokens attend to on the grid: its outputs, or its keys and values."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,9 @@ class Embed:
     cut: bool = False
     """Leave out what the kernel does not reach instead of padding a size."""
     norm: bool = True
-    position: bool = False
-    """A learned absolute position embedding, added to the tokens."""
+    position: Literal["grid", "axes"] | None = None
+    """A learned absolute position embedding, added to the tokens: one for each token, or half of
+    the channels for its row and half for its column."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +155,9 @@ def change_composite_slice(spec: BackboneSpec, **options: Any) -> BackboneSpec:
         for stage in spec.stages
     ]
     if "pos_embed" in options and stages[0].embed is not None:
-        embed = replace(stages[0].embed, position=options["pos_embed"] == "absolute")
+        embed = replace(
+            stages[0].embed, position="grid" if options["pos_embed"] == "absolute" else None
+        )
         stages[0] = replace(stages[0], embed=embed)
     return replace(spec, stages=tuple(stages))
 

@@ -13,6 +13,8 @@ from vit_ls.ops.impl import Positions, Windows
 from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
 from vit_ls.ops.relative_position import (
     grid_bias,
+    narrow_window_table,
+    resize_axis,
     resize_grid_table,
     resize_window_table,
     window_bias,
@@ -33,7 +35,9 @@ __all__ = [
     "grid_bias",
     "long_short_attention",
     "merge_heads",
+    "narrow_window_table",
     "project_positions",
+    "resize_axis",
     "resize_grid_table",
     "resize_positions",
     "resize_window_table",

@@ -75,32 +75,42 @@ def long_short_attention(
 
 @register_notrace_function
 def global_attention(
-    q: Tensor, kv: Tensor, outputs: Tensor, valid: Tensor | None = None, *, num_heads: int
+    q: Tensor,
+    kv: Tensor,
+    grid_k: Tensor,
+    grid_v: Tensor,
+    bias: Tensor | None = None,
+    valid: Tensor | None = None,
+    *,
+    num_heads: int,
 ) -> Tensor:
     """The global tokens attend to each other and to the grid.
 
-    Differs from the paper, as its released image code does: they see the OUTPUTS of the grid's own
-    attention, as keys and as values, instead of the grid's keys and values.
+    The paper's released image code, unlike its text, has the OUTPUTS of `long_short_attention` as
+    keys and as values; Vision Longformer (arXiv:2103.15358) has the grid's keys and values.
 
     Args:
         q: Queries of the global tokens [B,G,C].
         kv: Their keys and values [2,B,G,C].
-        outputs: Of `long_short_attention`, [B,H,W,C].
-        valid: Which of these tokens are real, bool [B,H,W]; None for all.
+        grid_k: What they see of the grid, as keys [B,H,W,C].
+        grid_v: What they see of the grid, as values [B,H,W,C].
+        bias: Added to the scores [h,G,G+H*W], or None.
+        valid: Which tokens of the grid are real, bool [B,H,W]; None for all.
         num_heads: h.
 
     Returns:
         [B,G,C]
     """
-    outputs = outputs.flatten(1, 2)
-    seen: Tensor | None = None
+    mask: Tensor | None = None if bias is None else bias[None]
     if valid is not None:
-        seen = F.pad(valid.flatten(1), (q.shape[1], 0), value=1.0)[:, None, None, :]
+        mask = F.pad(valid.flatten(1), (q.shape[1], 0), value=1.0)[:, None, None, :]
+        if bias is not None:
+            mask = torch.where(mask, bias, -torch.inf)
     g = attend(
         split_heads(q, num_heads),
-        split_heads(torch.cat((kv[0], outputs), dim=1), num_heads),
-        split_heads(torch.cat((kv[1], outputs), dim=1), num_heads),
-        seen,
+        split_heads(torch.cat((kv[0], grid_k.flatten(1, 2)), dim=1), num_heads),
+        split_heads(torch.cat((kv[1], grid_v.flatten(1, 2)), dim=1), num_heads),
+        mask,
     )
     return merge_heads(g)
 

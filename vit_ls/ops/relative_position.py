@@ -1,4 +1,7 @@
-"""Relative position bias: a learned table, looked up by `vit_ls.grid.relative_position_index`."""
+"""Relative position bias: a learned table, looked up by `vit_ls.grid.relative_position_index`.
+
+The halo of a window is half a window (ViL-LS), or a whole one (ViL), for which tables differ.
+"""
 
 import torch.nn.functional as F
 from timm.layers import register_notrace_function
@@ -40,36 +43,58 @@ def resize_grid_table(table: Tensor, old: tuple[int, int], new: tuple[int, int])
     return _resize(image, 2 * new[0] - 1, 2 * new[1] - 1).flatten(1).T
 
 
-def window_table_rows(window: int) -> int:
-    """Rows of the table of a square window and its halo, as the released ViL-LS weights have it."""
+def window_table_rows(window: int, whole_halo: bool = False) -> int:
+    """Rows of the table of a square window and its halo, as the released weights have it."""
+    if whole_halo:
+        return (4 * window - 1) ** 2
     s = window_halo(window)
     return 2 * (window + s - 1) * (2 * s + window + 1) + 1
 
 
-def window_row_stride(window: int) -> int:
+def window_row_stride(window: int, whole_halo: bool = False) -> int:
     """Rows of the table from one dy to the next.
 
-    That is 2 s + w although dx takes 2 (s + w) - 1 values: offsets at the end of one dy share their
-    rows with the beginning of the next. The released weights were trained so.
+    With the halo of ViL-LS that is 2 s + w although dx takes 2 (s + w) - 1 values: offsets at the
+    end of one dy share their rows with the beginning of the next. The released weights were trained
+    so. With ViL's halo of a whole window each offset has a row of its own.
     """
-    return 2 * window_halo(window) + window
+    return 4 * window - 1 if whole_halo else 2 * window_halo(window) + window
 
 
-def window_halo(window: int) -> int:
-    """How far the keys of a window reach beyond it: max(1, w // 2); 0 where there is no window."""
-    return min(window, max(1, window // 2))
+def window_halo(window: int, whole: bool = False) -> int:
+    """How far the keys of a window reach beyond it: max(1, w // 2), or w; 0 without a window."""
+    return window if whole else min(window, max(1, window // 2))
 
 
-def resize_window_table(table: Tensor, old: int, new: int) -> Tensor:
+def resize_window_table(table: Tensor, old: int, new: int, whole_halo: bool = False) -> Tensor:
     """Resize the table of a window of side `old` to side `new` (in tokens): [rows0,h] -> [rows,h].
 
     The table is spread out to one entry per offset, resized bilinearly, and folded back: a row that
     several offsets share becomes their mean.
     """
-    spread, fold = _window_rows(old, table), _window_rows(new, table)
-    image = _resize(table[spread].permute(2, 0, 1), fold.shape[0], fold.shape[1])
-    rows = table.new_zeros(window_table_rows(new), table.shape[1])
-    count = table.new_zeros(rows.shape[0], 1)
+    if whole_halo:
+        return resize_grid_table(table, (2 * old, 2 * old), (2 * new, 2 * new))
+    side = 2 * (window_halo(new) + new) - 1
+    image = table[_window_rows(old, table)].permute(2, 0, 1)
+    return _fold(_resize(image, side, side), new)
+
+
+def narrow_window_table(table: Tensor, window: int) -> Tensor:
+    """The table of a halo of a whole window -> that of half a window: [rows0,h] -> [rows,h].
+
+    Offsets beyond the smaller halo are left out; a row that several share becomes their mean.
+    """
+    image = table.T.unflatten(1, (4 * window - 1, 4 * window - 1))
+    beyond = window - window_halo(window)
+    inner = image[:, beyond : image.shape[1] - beyond, beyond : image.shape[2] - beyond]
+    return _fold(inner, window)
+
+
+def _fold(image: Tensor, window: int) -> Tensor:
+    """One entry per offset [h,D,D] -> the table of a window [rows,h]."""
+    fold = _window_rows(window, image)
+    rows = image.new_zeros(window_table_rows(window), image.shape[0])
+    count = image.new_zeros(rows.shape[0], 1)
     rows.index_add_(0, fold.flatten(), image.flatten(1).T)
     count.index_add_(0, fold.flatten(), count.new_ones(fold.numel(), 1))
     return rows / count
@@ -83,6 +108,11 @@ def _window_rows(window: int, like: Tensor) -> Tensor:
         (1, 1), (side // 2, side // 2), window_row_stride(window), like.device
     )
     return index.view(side, side).flip(0, 1)
+
+
+def resize_axis(positions: Tensor, size: int) -> Tensor:
+    """Resize positions along one axis, as the released ViL code does: [N0,C] -> [size,C]."""
+    return _resize(positions.T[:, None], 1, size)[:, 0].T
 
 
 def _resize(image: Tensor, height: int, width: int) -> Tensor:

@@ -28,3 +28,5 @@ class Positions(NamedTuple):
     """To the queries [a,b,C]."""
     key: Tensor | None = None
     """To the keys [a+2sa,b+2sb,C]."""
+    front: Tensor | None = None
+    """To the scores of the keys in front, the same for each query [h,E]."""

@@ -42,6 +42,8 @@ def window_attention(
         k = torch.cat((split_heads(front[0], num_heads), k), dim=2)
         v = torch.cat((split_heads(front[1], num_heads), v), dim=2)
         scores = torch.nn.functional.pad(scores, (front.shape[2], 0))
+        if positions.front is not None:
+            scores = scores + torch.nn.functional.pad(positions.front, (0, H * W))[:, None]
     return merge_heads(attend(q, k, v, scores)).unflatten(1, (H, W))
 
 

@@ -21,7 +21,7 @@ def window_attention(
     H, W = q.shape[1], q.shape[2]
     window, halo = windows.window, windows.halo
     if window[0] == 0:
-        return _attend_front(q, front, num_heads)
+        return _attend_front(q, front, positions.front, num_heads)
     q = partition(q, window)
     # k and v in one move: [2,B,H,W,C] -> [2*B,Nh,Nw,a+2sa,b+2sb,C] -> [2,B,Nh,Nw,a+2sa,b+2sb,C]
     kv = partition_halo(kv.flatten(0, 1), window, halo).unflatten(0, (2, -1))
@@ -51,8 +51,7 @@ def window_attention(
         N = grid[0] * grid[1]
         k = torch.cat((_front_to_heads(front[0], N, num_heads), k), dim=2)
         v = torch.cat((_front_to_heads(front[1], N, num_heads), v), dim=2)
-        seen = 1.0 if mask.dtype == torch.bool else 0.0
-        mask = torch.nn.functional.pad(mask, (front.shape[2], 0), value=seen)
+        mask = _mask_with_front(mask, positions.front, front.shape[2], N)
     x = attend(q, k, v, mask, "fused")
     # [B,N*h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
     x = x.unflatten(2, (grid[2], grid[3])).unflatten(1, (grid[0], grid[1], num_heads))
@@ -81,12 +80,24 @@ def _mask_with_bias(mask: Tensor, bias: Tensor | None, num_heads: int) -> Tensor
     return torch.where(mask, bias, -torch.inf).flatten(1, 2)
 
 
-def _attend_front(q: Tensor, front: Tensor | None, num_heads: int) -> Tensor:
+def _mask_with_front(mask: Tensor, bias: Tensor | None, E: int, N: int) -> Tensor:
+    """[B,N*h,T or 1,K], and float [h,E] or None -> [B,N*h,T or 1,E+K]."""
+    if bias is None:
+        seen = 1.0 if mask.dtype == torch.bool else 0.0
+        return torch.nn.functional.pad(mask, (E, 0), value=seen)
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=bias.dtype).masked_fill(~mask, -torch.inf)
+    front = bias.repeat(N, 1)[None, :, None, :].expand(mask.shape[0], -1, mask.shape[2], -1)
+    return torch.cat((front, mask), dim=3)
+
+
+def _attend_front(q: Tensor, front: Tensor | None, bias: Tensor | None, num_heads: int) -> Tensor:
     assert front is not None
     H, W = q.shape[1], q.shape[2]
     x = attend(
         split_heads(q.flatten(1, 2), num_heads),
         split_heads(front[0], num_heads),
         split_heads(front[1], num_heads),
+        None if bias is None else bias[None, :, None, :],
     )
     return merge_heads(x).unflatten(1, (H, W))
