@@ -1,0 +1,137 @@
+"""Does a long-short model learn faster from the weights of its full-attention relative?
+
+    python examples/warm_start.py
+
+On the digits: `test_cvt` is trained first, then `test_cvt_ls` is started from its weights and from
+nothing, for each seed, with the same settings. Writes the held-out accuracy after each epoch as a
+table and into docs/warm_start.png, and the loss before the first step. Needs the extra `demo`.
+"""
+
+import argparse
+import csv
+import logging
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import timm
+import torch
+from torch import Tensor
+from torchvision.transforms.functional import normalize, to_tensor
+
+import vit_ls  # noqa: F401  registers the models
+from vit_ls.data.digits import Digits
+
+ROOT = Path(__file__).parents[1]
+SOURCE, TARGET = "test_cvt", "test_cvt_ls"
+COLUMNS = ("start", "epoch 1", "epoch 2", "epoch 3", "epoch 5", "last epoch")
+
+Curve = list[float]
+"""Held-out top-1 after each epoch, percent."""
+
+
+def train(folder: Path, name: str, model: str, seed: int, epochs: int, *flags: str) -> Curve:
+    """Run train.py on the digits, as a user would."""
+    command = [sys.executable, str(ROOT / "train.py"), "--model", model, "--seed", str(seed)]
+    command += ["--epochs", str(epochs), "--warmup-epochs", "1", "--output", str(folder)]
+    subprocess.run([*command, "--experiment", name, *flags], check=True, capture_output=True)
+    with (folder / name / "summary.csv").open(newline="") as file:
+        return [float(row["eval_top1"]) for row in csv.DictReader(file)]
+
+
+def first_losses(path: str) -> dict[str, float]:
+    """Cross-entropy on the training digits before the first step, by what the model starts from."""
+    digits = Digits(held_out=False)
+    cfg: Any = timm.get_pretrained_cfg(TARGET)
+    images = torch.stack([normalize(to_tensor(x), cfg.mean, cfg.std) for x, _ in digits])
+    labels = torch.tensor(digits.targets)
+    overlay = {"file": path, "num_classes": 10}
+    warm: dict[str, Any] = {"pretrained": True, "pretrained_cfg_overlay": overlay}
+    torch.manual_seed(0)
+    silent = timm.create_model(TARGET, num_classes=10, **warm)
+    for name, parameter in silent.named_parameters():
+        if ".norm_projected." in name:
+            torch.nn.init.zeros_(parameter)
+    models = {
+        f"{SOURCE} itself": timm.create_model(SOURCE, num_classes=10, **warm),
+        f"{TARGET} from it": timm.create_model(TARGET, num_classes=10, **warm),
+        "the same, projected keys and values zero": silent,
+        "the same, no projection (rank 0)": timm.create_model(
+            TARGET, num_classes=10, rank=0, **warm
+        ),
+        "the same, neither projection nor DualLN": timm.create_model(
+            TARGET, num_classes=10, rank=0, dual_ln=False, **warm
+        ),
+        f"{TARGET} from nothing": timm.create_model(TARGET, num_classes=10),
+    }
+    return {name: _loss(model, images, labels) for name, model in models.items()}
+
+
+@torch.no_grad()
+def _loss(model: Any, images: Tensor, labels: Tensor) -> float:
+    logits = torch.cat([model.eval()(part) for part in images.split(128)])
+    return torch.nn.functional.cross_entropy(logits, labels).item()
+
+
+def draw(curves: dict[str, list[Curve]], path: Path) -> None:
+    """The mean over the seeds, and all seeds between the least and the largest."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name, runs in curves.items():
+        values = np.array(runs)
+        epochs = range(1, values.shape[1] + 1)
+        (line,) = axes.plot(epochs, values.mean(0), marker="o", markersize=3, label=name)
+        axes.fill_between(
+            epochs, values.min(0), values.max(0), alpha=0.2, color=line.get_color(), linewidth=0
+        )
+    axes.set(xlabel="epoch", ylabel="held-out top-1 (%)", title=f"{TARGET} on the digits")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def table(curves: dict[str, list[Curve]]) -> str:
+    """Mean and standard deviation over the seeds, as Markdown."""
+    lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))]
+    for name, runs in curves.items():
+        values = np.array(runs)
+        at = [values[:, min(epoch, values.shape[1]) - 1] for epoch in (1, 2, 3, 5, 10**6)]
+        lines.append((name, *(f"{x.mean():.1f} ± {x.std(ddof=1):.1f}" for x in at)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train, write the tables and draw the picture."""
+    parser = argparse.ArgumentParser(description="Warm start against a start from nothing.")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=8, help="of each of the runs")
+    parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "warm_start.png")
+    args = parser.parse_args(argv)
+    logging.getLogger("vit_ls").setLevel(logging.ERROR)
+    warm, cold = f"from {SOURCE}", "from nothing"
+    curves: dict[str, list[Curve]] = {warm: [], cold: []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for seed in range(args.seeds):
+            train(folder, f"source{seed}", SOURCE, seed, args.epochs)
+            best = str(folder / f"source{seed}" / "model_best.pth.tar")
+            start = ("--pretrained-path", best)
+            curves[warm].append(train(folder, f"w{seed}", TARGET, seed, args.epochs, *start))
+            curves[cold].append(train(folder, f"c{seed}", TARGET, seed, args.epochs))
+            if seed == 0:
+                losses = first_losses(best)
+    draw(curves, args.picture)
+    rows = [f"| {name} | {loss:.2f} |" for name, loss in losses.items()]
+    loss_table = "\n".join(["| before the first step | loss |", "| --- | ---: |", *rows])
+    sys.stdout.write(f"{table(curves)}\n\n{loss_table}\n")
+
+
+if __name__ == "__main__":
+    main()
