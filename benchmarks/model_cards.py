@@ -57,6 +57,23 @@ FAMILIES = {
             "Tiny and small are layouts of Vision Longformer, not models of the paper.",
         ),
     ),
+    "vil": Family(
+        "ViL",
+        ("vil_tiny", "vil_small", "vil_medium", "vil_base"),
+        "Vision Longformer as Microsoft released it (arXiv:2103.15358): two stages in which a "
+        "token sees its window and the eight around it, then two of full attention; global tokens "
+        "in the first three; position biases (relative) or embeddings of rows and columns (absolute).",
+        (
+            "Weights: `model_best.pth` at the addresses of Microsoft's README, for which it states "
+            "no licence; the code has the MIT licence. [The table of weights](../weights.md) says "
+            "what was verified.",
+            "The wide models are absolute, the others relative unless a tag (`msft_abs_*`) or "
+            "`position=` says otherwise; no base was released at 224.",
+            "Images whose sides a stride does not divide are padded; the released code cuts them, "
+            "and takes no size but the one it was built for.",
+            "Stages 3 and 4 attend fully, at strides 16 and 32: quadratic in the area there.",
+        ),
+    ),
     "cvt_ls": Family(
         "CvT-LS",
         ("cvt_ls_",),

@@ -18,7 +18,7 @@ from vit_ls.export import (
 SIZE = (64, 64)
 OTHERS = [(1, 3, 64, 64), (3, 3, 64, 96), (2, 3, 75, 49), (1, 3, 33, 120)]
 """Divisible by every window, and by none; other shapes than the one traced."""
-OF_PARTS_TRIED = ("test_cvt",)
+OF_PARTS_TRIED = ("test_cvt", "test_vil")
 """Models made of operations that another one brings to ONNX already."""
 
 

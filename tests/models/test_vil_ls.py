@@ -101,7 +101,7 @@ def test_the_test_model_is_small():
     assert count_params(timm.create_model("test_vil_ls", device="meta")) < 1_000_000
 
 
-def test_rank_zero_is_the_vision_longformer_baseline():
+def test_rank_zero_has_windows_and_global_tokens_alone():
     model = timm.create_model("test_vil_ls", rank=0, dual_ln=False)
     names = [name for name, _ in model.named_parameters()]
     assert not [n for n in names if "dynamic_projection" in n or "norm_kv" in n]

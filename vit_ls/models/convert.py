@@ -86,16 +86,26 @@ class Fit:
         """Whether the model is all that the file holds, and the file all that the model needs."""
         return not (self.new or self.left_out or self.zero)
 
-    def check(self) -> None:
-        """Raise ValueError with what is missing, unexpected and of another shape, if anything."""
+    @property
+    def problems(self) -> int:
+        """How many tensors are missing, unexpected or of another shape; none if it fits."""
+        return len(self.missing) + len(self.unexpected) + len(self.other_shape)
+
+    def complaint(self) -> str:
+        """What is missing, unexpected and of another shape."""
         parts = {
             "missing": self.missing,
             "unexpected": self.unexpected,
             "of another shape": self.other_shape,
         }
-        if any(parts.values()):
-            lists = "; ".join(f"{len(keys)} {what}{_first(keys)}" for what, keys in parts.items())
-            raise ValueError(f"The checkpoint must fit {self.model}, got one with {lists}.")
+        return "; ".join(f"{len(keys)} {what}{_first(keys)}" for what, keys in parts.items())
+
+    def check(self) -> None:
+        """Raise ValueError unless it fits."""
+        if self.problems:
+            raise ValueError(
+                f"The checkpoint must fit {self.model}, got one with {self.complaint()}."
+            )
 
     def log(self) -> None:
         """Warn if the model is more, less or otherwise than the file's own; else inform."""
@@ -105,6 +115,10 @@ class Fit:
 
     def summary(self) -> str:
         """One line that counts what becomes of the tensors."""
+        return f"The checkpoint is {self.title}. For {self.model}: {self.counts()}."
+
+    def counts(self) -> str:
+        """How many tensors are taken over and how, start anew and are left out."""
         taken = len(self.state_dict) - len(self.new) - len(self.zero)
         parts = {
             "folded": self.folded,
@@ -120,7 +134,7 @@ class Fit:
         theirs, ours = (tuple(pair[i] for pair in self.windows) for i in (0, 1))
         if theirs != ours:
             counts += f"; it has windows of {theirs} tokens, which this model has as {ours}"
-        return f"The checkpoint is {self.title}. For {self.model}: {counts}."
+        return counts
 
 
 def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dict[str, Tensor]:

@@ -90,7 +90,7 @@ def under_our_names(state_dict: Mapping[str, Any]) -> Named:
     wrapper = next((k for k in _WRAPPERS if isinstance(state_dict.get(k), Mapping)), None)
     state_dict = state_dict if wrapper is None else state_dict[wrapper]
     tensors = {key.removeprefix("module."): value for key, value in state_dict.items()}
-    if any(key.startswith("layer1.") for key in tensors):
+    if "layer1.0.proj.weight" in tensors:
         windows = "layer1.1.attn.query.weight" in tensors
         kind: Kind = "vil" if windows else "other"
         title = "a ViL with Microsoft's names" if windows else "a ViL-LS as released"

@@ -99,7 +99,8 @@ def _create(
 ) -> StagedTransformer:
     """Build a variant.
 
-    `rank=0, dual_ln=False` is the attention of Vision Longformer: window and global tokens alone.
+    `rank=0, dual_ln=False` leaves windows and global tokens alone. Vision Longformer's windows see
+    further: `vit_ls.models.vil`.
     """
     spec = change_long_short(VARIANTS[variant], window=window, rank=rank, dual_ln=dual_ln)
     return create(variant, spec, pretrained, **kwargs)
