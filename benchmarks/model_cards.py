@@ -62,7 +62,8 @@ FAMILIES = {
         ("vil_tiny", "vil_small", "vil_medium", "vil_base"),
         "Vision Longformer as Microsoft released it (arXiv:2103.15358): two stages in which a "
         "token sees its window and the eight around it, then two of full attention; global tokens "
-        "in the first three; position biases (relative) or embeddings of rows and columns (absolute).",
+        "in the first three; position biases (relative) or embeddings of rows and columns "
+        "(absolute).",
         (
             "Weights: `model_best.pth` at the addresses of Microsoft's README, for which it states "
             "no licence; the code has the MIT licence. [The table of weights](../weights.md) says "

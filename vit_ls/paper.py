@@ -152,3 +152,45 @@ LANGUAGE_MODELS = (
     LanguageRow("CST, N = 2048, L = 16, alpha = 3", "pg19", 15.93, 15.01, "perplexity"),
 )
 """Of arXiv:2107.02192 (bits) and of the Composite Slice Transformer (perplexity)."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """Weights that exist, and the accuracy that those who released them print."""
+
+    tag: str
+    """Name in timm's registry."""
+    top1: float
+    """ImageNet-1K validation, percent."""
+    source: str
+
+
+_CVT = "Microsoft's README of CvT"
+_VIL = "Microsoft's README of Vision Longformer"
+_VIL_LS = "arXiv:2107.02192, table 5"
+
+RELEASED = (
+    Released("cvt_13.msft_in1k", 81.6, _CVT),
+    Released("cvt_21.msft_in1k", 82.5, _CVT),
+    Released("cvt_13_384.msft_in1k", 83.0, _CVT),
+    Released("cvt_21_384.msft_in1k", 83.3, _CVT),
+    Released("cvt_13_384.msft_in22k_ft_in1k", 83.3, _CVT),
+    Released("cvt_21_384.msft_in22k_ft_in1k", 84.9, _CVT),
+    Released("cvt_w24_384.msft_in22k_ft_in1k", 87.6, _CVT),
+    Released("vil_tiny.msft_in1k", 76.65, _VIL),
+    Released("vil_tiny.msft_abs_in1k", 76.3, _VIL),
+    Released("vil_small.msft_in1k", 82.39, _VIL),
+    Released("vil_small.msft_abs_in1k", 82.0, _VIL),
+    Released("vil_medium.msft_in1k", 83.52, _VIL),
+    Released("vil_medium.msft_abs_in1k", 83.3, _VIL),
+    Released("vil_medium_wide.msft_abs_in1k", 82.9, _VIL),
+    Released("vil_medium_384.msft_in22k_ft_in1k", 85.73, _VIL),
+    Released("vil_medium_384.msft_abs_in22k_ft_in1k", 85.6, _VIL),
+    Released("vil_base_384.msft_in22k_ft_in1k", 86.11, _VIL),
+    Released("vil_base_384.msft_abs_in22k_ft_in1k", 86.0, _VIL),
+    Released("vil_medium_wide_384.msft_abs_in22k_ft_in1k", 84.7, _VIL),
+    Released("vil_base_wide_384.msft_abs_in22k_ft_in1k", 86.2, _VIL),
+    Released("vil_ls_medium.in1k", 83.8, _VIL_LS),
+    Released("vil_ls_base.in1k", 84.1, _VIL_LS),
+    Released("vil_ls_medium_384.in1k", 84.4, _VIL_LS),
+)

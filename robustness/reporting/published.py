@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from vit_ls.paper import LONG_SHORT_TABLE_5
+from vit_ls.paper import LONG_SHORT_TABLE_5, RELEASED
 
 _V2_MF = "imagenet-v2-matched-frequency"
 _TIMM_COLUMNS = {
@@ -103,6 +103,8 @@ def _of_papers() -> Iterator[tuple[str, str, str, Published]]:
         ):
             if value is not None:
                 yield line.title, row, name, Published(value, "arXiv:2107.02192, table 5")
+    for weights in RELEASED:
+        yield weights.tag, "imagenet-val", "top-1", Published(weights.top1, weights.source)
     for entry in TABLE_6:
         for row, name, value in (
             ("imagenet-c-paper", "mCE", entry.mce),

@@ -148,6 +148,39 @@ def test_positions_of_queries_and_keys_are_as_if_added_window_by_window(impl, ha
 
 
 @pytest.mark.parametrize("impl", IMPLEMENTATIONS)
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("window", [(7, 7), (0, 0)], ids=str)
+def test_a_bias_of_keys_in_front_is_added_to_their_scores(window, with_bias, impl):
+    """As one attention over [front | grid], which a window over the whole grid sees."""
+    H, W, E = 5, 6, 3
+    q, k, v = (torch.randn(2, H, W, DIM, dtype=torch.float64) for _ in range(3))
+    front = torch.randn(2, 2, E, DIM, dtype=torch.float64)
+    front_bias = torch.randn(HEADS, E, dtype=torch.float64)
+    halo = (0, 0)
+    bias = torch.randn(HEADS, 49, 49, dtype=torch.float64) if with_bias and window[0] else None
+    actual = IMPLEMENTATIONS[impl](
+        *(q, torch.stack((k, v)), front, Positions(bias, front=front_bias)),
+        Windows(window, halo),
+        num_heads=HEADS,
+    )
+    n = H * W if window[0] else 0
+    place = torch.tensor([y * 7 + x for y in range(H) for x in range(W)])
+    scores = torch.zeros(HEADS, H * W, n, dtype=torch.float64)
+    if bias is not None:
+        scores = bias[:, place][:, :, place]
+    scores = torch.cat((front_bias[:, None].expand(-1, H * W, -1), scores), 2)
+    keys, values = (
+        torch.cat((f, x.flatten(1, 2)[:, :n]), 1) for f, x in zip(front, (k, v), strict=True)
+    )
+    expected = attend(
+        *(split_heads(t, HEADS) for t in (q.flatten(1, 2), keys, values)), scores[None]
+    )
+    torch.testing.assert_close(
+        actual.flatten(1, 2), merge_heads(expected), **TOLERANCE[torch.float64]
+    )
+
+
+@pytest.mark.parametrize("impl", IMPLEMENTATIONS)
 def test_a_window_over_the_whole_grid_is_full_attention(impl):
     inputs = make_inputs(5, 6, (6, 6), rank=0, num_global=0, bias=False)
     x, g = run(inputs, (6, 6), impl)

@@ -50,7 +50,11 @@ class TokenBias(nn.Module):
 
     def of_patches(self) -> Tensor | None:
         """Bias of each patch and each global key [h,G], or None."""
-        return None if self.global_local is None else self.global_local[1]
+        if self.global_local is None or self.global_global is None:
+            return None
+        # adds nothing, but lets each block use each parameter: no output depends on the tokens'
+        # last update in a stage, and distributed training asks for a gradient of every parameter
+        return self.global_local[1] + 0.0 * self.global_global.sum()
 
     def of_tokens(self, N: int) -> Tensor | None:
         """Bias of each global query and each key, tokens first and then N patches [h,G,G+N]."""

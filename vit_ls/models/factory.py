@@ -1,9 +1,11 @@
 """What the families share between a row of their table and a timm model."""
 
+from pathlib import Path
 from typing import Any
 
+import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timm.models import build_model_with_cfg
+from timm.models import PretrainedCfg, build_model_with_cfg, resolve_pretrained_cfg
 
 from vit_ls.grid import num_windows
 from vit_ls.models.backbone import StagedTransformer
@@ -43,15 +45,47 @@ def create(variant: str, spec: BackboneSpec, pretrained: bool, **kwargs: Any) ->
         pretrained: Load the weights that the pretrained config points to.
         **kwargs: Of `StagedTransformer` and of timm's `build_model_with_cfg`; any other is a
         TypeError.
+
+    Raises:
+        FileNotFoundError: The weights can neither be fetched nor are they in a cache.
     """
     features = spec.feature_stages or tuple(range(len(spec.stages)))
-    model: StagedTransformer = build_model_with_cfg(
-        StagedTransformer,
-        variant,
-        pretrained,
-        pretrained_filter_fn=checkpoint_filter_fn,
-        feature_cfg={"out_indices": features, "feature_cls": "getter"},
-        spec=spec,
-        **kwargs,
+
+    def build(**more: Any) -> StagedTransformer:
+        model: StagedTransformer = build_model_with_cfg(
+            StagedTransformer,
+            variant,
+            pretrained,
+            pretrained_filter_fn=checkpoint_filter_fn,
+            feature_cfg={"out_indices": features, "feature_cls": "getter"},
+            spec=spec,
+            **{**kwargs, **more},
+        )
+        return model
+
+    cfg = resolve_pretrained_cfg(
+        variant, kwargs.get("pretrained_cfg"), kwargs.get("pretrained_cfg_overlay")
     )
-    return model
+    remote = not (cfg.file or cfg.state_dict) and (cfg.hf_hub_id or cfg.url)
+    if not pretrained or not remote or cfg.source == "local-dir":
+        return build()
+    try:
+        return build() if cfg.hf_hub_id else build(cache_dir=_cache(cfg, kwargs.get("cache_dir")))
+    # What a hub or an address that cannot be reached raises; both retry and warn on their own.
+    except OSError as error:
+        where = (
+            f"model.safetensors or pytorch_model.bin of https://huggingface.co/{cfg.hf_hub_id}"
+            if cfg.hf_hub_id
+            else cfg.url
+        )
+        raise FileNotFoundError(
+            f"the weights {cfg.architecture}.{cfg.tag} cannot be fetched and are in no cache: "
+            "bring the file and name it with --pretrained-path FILE, or with "
+            f"pretrained_cfg_overlay=dict(file=FILE). It is {where}"
+        ) from error
+
+
+def _cache(cfg: PretrainedCfg, folder: str | Path | None) -> Path:
+    """Where weights with an address are kept: by name, for those of ViL share one file name."""
+    parent = Path(torch.hub.get_dir()) / "checkpoints" if folder is None else Path(folder)
+    return parent / f"{cfg.architecture}.{cfg.tag}"

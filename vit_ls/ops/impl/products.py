@@ -28,7 +28,8 @@ def window_attention(
     if a == 0:
         assert front is not None
         heads = (split_heads(x, num_heads) for x in (q.flatten(1, 2), *front))
-        return merge_heads(attend(*heads, impl="products")).unflatten(1, (H, W))
+        seen = None if positions.front is None else positions.front[None, :, None, :]
+        return merge_heads(attend(*heads, seen, impl="products")).unflatten(1, (H, W))
     if front is not None:
         front = front.unflatten(-1, (num_heads, -1)).transpose(2, 3)  # [2,B,h,E,d]
     mask = windows.mask
@@ -82,15 +83,18 @@ def _piece(
     if front is None:
         x = softmax_float32(scores, -1) @ v
     else:
-        x = _with_front(q, v, scores, front[0], front[1])
+        x = _with_front(q, v, scores, front, positions.front)
     # [B,h,N,T,d] -> [B,h,Nh,Nw,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,Nh*a,Nw*b,h,d]
     x = x.unflatten(3, shape[3:5]).unflatten(2, shape[1:3]).permute(0, 2, 3, 4, 5, 1, 6)
     return x.transpose(2, 3).flatten(3, 4).flatten(1, 2).flatten(3)
 
 
-def _with_front(q: Tensor, v: Tensor, scores: Tensor, front_k: Tensor, front_v: Tensor) -> Tensor:
-    """One softmax over the keys in front [B,h,E,d] and the scores [B,h,N,T,K] -> [B,h,N,T,d]."""
+def _with_front(q: Tensor, v: Tensor, scores: Tensor, front: Tensor, bias: Tensor | None) -> Tensor:
+    """One softmax over the keys in front [2,B,h,E,d] and the scores [B,h,N,T,K] -> [B,h,N,T,d]."""
+    front_k, front_v = front[0], front[1]
     front_scores = (q.flatten(2, 3) @ front_k.transpose(-2, -1)).unflatten(2, q.shape[2:4])
+    if bias is not None:
+        front_scores = front_scores + bias[:, None, None].to(q.dtype)
     weights = softmax_float32(torch.cat((front_scores, scores), dim=-1), -1)
     to_front, to_window = weights.split((front_scores.shape[-1], scores.shape[-1]), dim=-1)
     return to_window @ v + (to_front.flatten(2, 3) @ front_v).unflatten(2, q.shape[2:4])

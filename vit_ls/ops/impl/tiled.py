@@ -41,8 +41,9 @@ def window_attention(
     if mask is None:
         mask = halo_mask(H, W, window, halo, q.device)
     mask = mask.flatten(2, 3).flatten(0, 1)[None]
-    if windows.valid is not None:
-        real = partition_halo(windows.valid.unsqueeze(3), window, halo)
+    valid = windows.valid
+    if valid is not None:
+        real = partition_halo(valid.unsqueeze(3), window, halo)
         mask = mask & real.flatten(3).flatten(1, 2)
         if front is None:  # a softmax needs a key, also where no token is real
             mask = mask | ~mask.any(2, keepdim=True)

@@ -1,0 +1,70 @@
+"""Every released file of weights that models here take: the table of docs/weights.md.
+
+    python benchmarks/weights_table.py
+
+Addresses and evaluation settings come from timm's registry, accuracies from those who released the
+files.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import timm
+
+import vit_ls  # noqa: F401  registers the models
+from vit_ls.paper import RELEASED, Released
+
+COLUMNS = (
+    "weights",
+    "from",
+    "top-1, published",
+    "evaluated at",
+    "starts, for training",
+    "verified",
+)
+
+
+def table() -> str:
+    """The table of released files, as Markdown."""
+    rows = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, RELEASED)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cells(released: Released) -> Sequence[str]:
+    cfg: Any = timm.get_pretrained_cfg(released.tag)
+    where = f"[{cfg.hf_hub_id}](https://huggingface.co/{cfg.hf_hub_id})"
+    if not cfg.hf_hub_id:
+        where = f"[{cfg.url.rpartition('/')[2].partition('?')[0]}]({cfg.url})"
+    size = cfg.input_size[-1]
+    squash = ", squash" if cfg.crop_mode == "squash" else ""
+    verified = "fixture, transformers" if "cvt_" in released.tag else "fixture"
+    if "w24" in released.tag:
+        verified = "fixture"
+    return (
+        f"`{released.tag}`",
+        where,
+        str(released.top1),
+        f"{size}, crop {cfg.crop_pct:g}{squash}",
+        _starts(cfg.architecture),
+        f"{verified}, layout",
+    )
+
+
+def _starts(architecture: str) -> str:
+    depth = {"13": "`cvt_ls_13`", "21": "`cvt_ls_21`", "small": "small", "medium": "medium"}
+    kind = architecture.removesuffix("_384").partition("_")[2]
+    if architecture.startswith("cvt_"):
+        return depth.get(kind, "")
+    if kind in ("small", "medium"):
+        return f"`vil_ls_{kind}`, `cst_vil_{kind}`"
+    return "`vil_ls_base`" if kind == "base" else ""
+
+
+def main() -> None:
+    """Write the table as Markdown."""
+    sys.stdout.write(f"{table()}\n")
+
+
+if __name__ == "__main__":
+    main()
