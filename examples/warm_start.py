@@ -10,10 +10,13 @@ table and into docs/warm_start.png, and the loss before the first step. Needs th
 import argparse
 import csv
 import logging
-import subprocess
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +26,35 @@ import torch
 from torch import Tensor
 from torchvision.transforms.functional import normalize, to_tensor
 
-import vit_ls  # noqa: F401  registers the models
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import train
 from vit_ls.data.digits import Digits
 
 ROOT = Path(__file__).parents[1]
+BEST = "model_best.pth.tar"
 SOURCE, TARGET = "test_cvt", "test_cvt_ls"
-COLUMNS = ("start", "epoch 1", "epoch 2", "epoch 3", "epoch 5", "last epoch")
+COLUMNS = ("start", "epoch 1", "epoch 2", "epoch 3", "epoch 4", "epoch 5")
 
 Curve = list[float]
 """Held-out top-1 after each epoch, percent."""
 
 
-def train(folder: Path, name: str, model: str, seed: int, epochs: int, *flags: str) -> Curve:
-    """Run train.py on the digits, as a user would."""
-    command = [sys.executable, str(ROOT / "train.py"), "--model", model, "--seed", str(seed)]
-    command += ["--epochs", str(epochs), "--warmup-epochs", "1", "--output", str(folder)]
-    subprocess.run([*command, "--experiment", name, *flags], check=True, capture_output=True)
-    with (folder / name / "summary.csv").open(newline="") as file:
+def compare(folder: Path, seed: int, epochs: int) -> tuple[Curve, Curve]:
+    """The target's curves from the source's weights and from nothing."""
+    _train(folder / "source", SOURCE, seed, epochs)
+    start = ("--pretrained-path", str(folder / "source" / BEST))
+    warm = _train(folder / "warm", TARGET, seed, epochs, *start)
+    return warm, _train(folder / "cold", TARGET, seed, epochs)
+
+
+def _train(run: Path, model: str, seed: int, epochs: int, *flags: str) -> Curve:
+    """Run train.py on the digits with these flags."""
+    where = ("--output", str(run.parent), "--experiment", run.name)
+    how = ("--epochs", str(epochs), "--warmup-epochs", "1", "--seed", str(seed))
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        train.main(["--model", model, *how, *where, *flags])
+    with (run / "summary.csv").open(newline="") as file:
         return [float(row["eval_top1"]) for row in csv.DictReader(file)]
 
 
@@ -102,7 +117,7 @@ def table(curves: dict[str, list[Curve]]) -> str:
     lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))]
     for name, runs in curves.items():
         values = np.array(runs)
-        at = [values[:, min(epoch, values.shape[1]) - 1] for epoch in (1, 2, 3, 5, 10**6)]
+        at = [values[:, min(epoch, values.shape[1]) - 1] for epoch in (1, 2, 3, 4, 5)]
         lines.append((name, *(f"{x.mean():.1f} ± {x.std(ddof=1):.1f}" for x in at)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -111,22 +126,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train, write the tables and draw the picture."""
     parser = argparse.ArgumentParser(description="Warm start against a start from nothing.")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=8, help="of each of the runs")
+    parser.add_argument("--epochs", type=int, default=5, help="of each of the runs")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "warm_start.png")
     args = parser.parse_args(argv)
     logging.getLogger("vit_ls").setLevel(logging.ERROR)
     warm, cold = f"from {SOURCE}", "from nothing"
     curves: dict[str, list[Curve]] = {warm: [], cold: []}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for seed in range(args.seeds):
-            train(folder, f"source{seed}", SOURCE, seed, args.epochs)
-            best = str(folder / f"source{seed}" / "model_best.pth.tar")
-            start = ("--pretrained-path", best)
-            curves[warm].append(train(folder, f"w{seed}", TARGET, seed, args.epochs, *start))
-            curves[cold].append(train(folder, f"c{seed}", TARGET, seed, args.epochs))
-            if seed == 0:
-                losses = first_losses(best)
+    context = multiprocessing.get_context("fork")  # what is imported is so for all
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ProcessPoolExecutor(args.seeds, context) as processes,
+    ):
+        folders = [Path(name, str(seed)) for seed in range(args.seeds)]
+        runs = [
+            processes.submit(compare, folder, seed, args.epochs)
+            for seed, folder in enumerate(folders)
+        ]
+        for run in runs:
+            for curve, of_start in zip(run.result(), (warm, cold), strict=True):
+                curves[of_start].append(curve)
+        losses = first_losses(str(folders[0] / "source" / BEST))
     draw(curves, args.picture)
     rows = [f"| {name} | {loss:.2f} |" for name, loss in losses.items()]
     loss_table = "\n".join(["| before the first step | loss |", "| --- | ---: |", *rows])
