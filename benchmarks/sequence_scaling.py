@@ -8,6 +8,10 @@ the activations that this keeps. The systems are timed in turn, A B C A B C, and
 rounds counts, so that other work on the machine disturbs all alike. An exponent is the slope of log
 time (or bytes) by log length; the crossover is the shortest length from which on a system's step
 takes less time than full attention's. Minutes on a CPU.
+
+`--cpu-time` counts the time that the processor spends on it instead of the time that passes: with
+`--threads 1` the two are the same on a machine that does nothing else, and on a busy one only the
+first means anything.
 """
 
 import argparse
@@ -43,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rounds", type=int, default=5, help="of which the least time counts")
     parser.add_argument("--threads", type=int, default=2, help="of the CPU")
+    parser.add_argument("--cpu-time", action="store_true", help="of this process, not of the clock")
     parser.add_argument("--fit-from", type=int, default=2048, help="least length of the exponents")
     parser.add_argument("--csv", type=Path, help="file to write the rows to")
     parser.add_argument("--plot", type=Path, help="file to write a plot to")
@@ -50,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if min(args.lengths) < 1 or args.rounds < 1 or args.threads < 1:
         parser.error("lengths, rounds and threads must be positive.")
     torch.set_num_threads(args.threads)
-    rows = [row for length in sorted(args.lengths) for row in measure(length, args.rounds)]
+    clock = time.process_time if args.cpu_time else time.perf_counter
+    rows = [row for length in sorted(args.lengths) for row in measure(length, args.rounds, clock)]
     _report(rows, args.fit_from)
     if args.csv:
         with args.csv.open("w", newline="") as file:
@@ -61,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         _plot(rows, args.plot)
 
 
-def measure(length: int, rounds: int) -> list[dict[str, Any]]:
+def measure(
+    length: int, rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[dict[str, Any]]:
     """One row for each system at one length."""
     ids = torch.ones(1, length, dtype=torch.long)
     models = {name: _model(attention, length) for name, attention in SYSTEMS.items()}
@@ -69,7 +77,9 @@ def measure(length: int, rounds: int) -> list[dict[str, Any]]:
     for _ in range(rounds):
         for name, model in models.items():
             for what, run in (("forward_ms", _forward), ("step_ms", _step)):
-                seconds = _seconds(run, model, ids)
+                start = clock()
+                run(model, ids)
+                seconds = clock() - start
                 least[name, what] = min(seconds, least.get((name, what), math.inf))
     return [
         {
@@ -131,12 +141,6 @@ def _forward(model: SequenceEncoder, ids: Tensor) -> None:
 
 def _step(model: SequenceEncoder, ids: Tensor) -> None:
     model(ids).sum().backward()
-
-
-def _seconds(run: Callable[[SequenceEncoder, Tensor], None], *inputs: Any) -> float:
-    start = time.perf_counter()
-    run(*inputs)
-    return time.perf_counter() - start
 
 
 def _report(rows: Sequence[dict[str, Any]], fit_from: int) -> None:

@@ -130,7 +130,9 @@ def _plot(path: Path, points: Sequence[Any], values: dict[str, Any]) -> None:
     from matplotlib import pyplot as plt
 
     figure, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
-    axis.bar([p[0] for p in points], [p[1] for p in points])
+    places = range(len(points))
+    axis.bar(places, [p[1] for p in points])
+    axis.set_xticks(places, [p[0] for p in points])
     if "floor" in values:
         axis.axhline(values["floor"], color="black", linestyle=":", label="root operator alone")
         axis.legend()

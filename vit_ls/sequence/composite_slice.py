@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import torch
-from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
 from vit_ls.grid import halo_mask, num_windows
@@ -58,9 +57,12 @@ class SlicePositionEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the position embeddings anew."""
-        trunc_normal_(self.local, std=0.02)
-        trunc_normal_(self.slices, std=0.02)
+        """Draw the position embeddings anew, as large as the normalised inputs they are added to.
+
+        The paper does not say how; at 0.02 a small model of 64 pixels stayed ten points behind.
+        """
+        nn.init.normal_(self.local)
+        nn.init.normal_(self.slices)
 
     def forward(self) -> SlicePositions:
         """Both."""
