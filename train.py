@@ -5,7 +5,7 @@
     torchrun --nproc-per-node 8 train.py --config ... --data-dir ...
 
 Flags have the names and meaning of timm's train.py. Exit status: 0 done, 1 failed, 2 unusable
-settings, 85 stopped by SIGTERM or SIGUSR1 after saving.
+settings, 85 stopped by SIGTERM, SIGUSR1 or SIGINT after saving.
 """
 
 import logging

@@ -257,3 +257,23 @@ def test_signals_save_and_exit_with_a_status_of_their_own(
     log = folder.with_suffix(".log")
     assert runs.finish(_flags(folder), log) == 0, log.read_text()
     _assert_same_run(folder, undisturbed)
+
+
+def test_a_stop_during_an_evaluation_saves_and_ends_bit_identical(tmp_path: Path) -> None:
+    # Batches of one image make the evaluation long; the last update is logged right before it.
+    more = ["--validation-batch-size", "1", "--log-interval", "1", "--epochs", "2"]
+    more += ["--recovery-interval", "100"]
+    folders = tmp_path / "stopped", tmp_path / "whole"
+    log = folders[0].with_suffix(".log")
+    process = runs.start([*_flags(folders[0]), *more], log)
+    _wait(process, lambda: log.exists() and "update 6/12" in log.read_text())
+    os.kill(process.pid, signal.SIGTERM)
+    process.join(60)
+    assert process.exitcode == STOPPED_STATUS, log.read_text()
+    saved = read_checkpoint(next(folders[0].glob("recovery-*.pth.tar")))
+    assert (saved["position"]["epoch"], saved["position"]["batch"]) == (0, 12)
+    assert not (folders[0] / "summary.csv").exists()
+    for folder in folders:
+        log = folder.with_suffix(".log")
+        assert runs.finish([*_flags(folder), *more], log) == 0, log.read_text()
+    _assert_same_run(*folders)
