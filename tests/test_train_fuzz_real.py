@@ -77,7 +77,8 @@ class Case(NamedTuple):
         for name, value in self.flags:
             flag = "--" + name.replace("_", "-")
             if isinstance(value, bool):
-                words.append(flag if value or name.startswith("no_") else f"--no-{flag[2:]}")
+                off = f"--{flag[5:]}" if name.startswith("no_") else f"--no-{flag[2:]}"
+                words.append(flag if value else off)
             elif isinstance(value, dict):
                 words += [flag, *(f"{key}={one!r}" for key, one in value.items())]
             else:
