@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,14 @@ class Generator:
 
     def fingerprint(self, cell: str) -> str:
         """What the cell's corruption, as it is written today, does to a fixed picture."""
-        changed = self.corrupted(self.prepare(probe_picture(64, 72)), "", cell)
-        return hashlib.sha256(changed.tobytes()).hexdigest()[:16]
+        return _fingerprint(self, self.frost, cell)
+
+
+@lru_cache(maxsize=256)
+def _fingerprint(generator: Generator, frost: str, cell: str) -> str:
+    del frost  # Photographs may change under one name.
+    changed = generator.corrupted(generator.prepare(probe_picture(64, 72)), "", cell)
+    return hashlib.sha256(changed.tobytes()).hexdigest()[:16]
 
 
 def described(made: dict[str, Any]) -> str:
