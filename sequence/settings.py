@@ -17,7 +17,16 @@ _COUNT = Rule(least=0)
 _SHARED = {
     *("data_dir", "batch_size", "device", "amp", "amp_dtype", "torchcompile", "torchcompile_mode"),
     *("float32_matmul_precision", "dist_timeout", "log_interval", "validation_batch_size"),
-    *("grad_accum_steps", "resume", "no_resume_opt", "output", "experiment", "drop", "smoothing"),
+    *(
+        "grad_accum_steps",
+        "resume",
+        "resume_changed",
+        "no_resume_opt",
+        "output",
+        "experiment",
+        "drop",
+        "smoothing",
+    ),
     *("opt", "opt_eps", "opt_betas", "momentum", "weight_decay", "clip_grad", "clip_mode"),
     *("opt_kwargs", "sched", "sched_on_updates", "lr", "lr_k_decay", "warmup_lr", "min_lr"),
     *("epochs", "stop_epoch", "warmup_epochs", "warmup_prefix", "cooldown_epochs", "decay_rate"),

@@ -88,4 +88,6 @@ def test_a_run_is_not_continued_on_another_task(tmp_path):
     run(tmp_path, "--task", "listops", *SMALL, "--experiment", "a")
     last = str(tmp_path / "a" / "last.pth.tar")
     out = run(tmp_path, "--task", "digits", "--dim", "8", "--resume", last, status=2)
-    assert "--resume: the run's classes are not those of the data" in out
+    assert "--model 'listops_ls' -> 'digits_ls' cannot change in a run" in out
+    out = run(tmp_path, "--task", "listops", *SMALL, "--rank", "1", "--resume", last, status=2)
+    assert "--rank 2 -> 1 would make it another run" in out

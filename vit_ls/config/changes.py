@@ -87,14 +87,14 @@ def checked_changes(was: Mapping[str, Any], now: TrainConfig) -> list[Change]:
     return changes
 
 
-def former(was: Mapping[str, Any]) -> TrainConfig:
-    """The configuration of a stored run, as far as it is known here."""
-    known = {one.name for one in fields(TrainConfig)}
-    return TrainConfig(**{name: value for name, value in was.items() if name in known})
+def former(was: Mapping[str, Any], schema: type[TrainConfig] = TrainConfig) -> TrainConfig:
+    """The configuration of a stored run, as far as `schema` knows it."""
+    known = {one.name for one in fields(schema)}
+    return schema(**{name: value for name, value in was.items() if name in known})
 
 
 def _changes(was: Mapping[str, Any], now: TrainConfig) -> list[Change]:
-    before, after = asdict(former(was)), asdict(now)
+    before, after = asdict(former(was, type(now))), asdict(now)
     return [
         Change(name, before[name], value)
         for name, value in after.items()
