@@ -69,6 +69,26 @@ def test_torch_compile_makes_one_graph_for_a_geometry(name):
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("grad", [False, True])
+def test_torch_compile_makes_one_graph_for_other_batches_and_sizes(name, grad):
+    graphs = []
+
+    def backend(module, _inputs):
+        graphs.append(module)
+        return module
+
+    model = create(name)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
+    with torch.set_grad_enabled(grad):
+        for shape in ((2, 3, 75, 91), (3, 3, 128, 83), (5, 3, 66, 160)):
+            x = torch.randn(*shape)
+            assert_close(compiled(x), model(x))
+    assert len(graphs) == 1
+
+
 def test_no_grad_and_inference_mode_change_no_output(name):
     model, x = create(name), torch.randn(1, 3, 45, 45)
     expected = model(x)

@@ -120,6 +120,24 @@ def test_a_number_of_windows_that_is_not_that_of_the_stages_is_an_error():
         timm.create_model("test_vil_ls", window=(7, 7, 7))
 
 
+def test_long_short_attention_in_all_stages_costs_no_more_per_pixel_in_a_larger_image():
+    def flops(side, **options):
+        model = timm.create_model("test_vil_ls", img_size=side, **options).eval()
+        return count_flops(model, (side, side)) / side**2
+
+    linear = [flops(side, attention="long_short") for side in (128, 256)]
+    assert linear[1] == pytest.approx(linear[0], rel=0.02)
+    assert flops(256) > 1.05 * flops(128)
+    with pytest.raises(ValueError, match="attention must be 'long_short' where it is given"):
+        timm.create_model("test_vil_ls", attention="full")
+
+
+def test_long_short_attention_in_all_stages_trains_at_any_size():
+    model = timm.create_model("test_vil_ls", attention="long_short")
+    model(torch.randn(2, 3, 75, 49)).square().mean().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
 def test_unknown_arguments_are_errors():
     with pytest.raises(TypeError, match="windows"):
         timm.create_model("test_vil_ls", windows=7)

@@ -8,7 +8,8 @@ The released weights of `vil_ls_medium`, `vil_ls_base` and `vil_ls_medium_384` l
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from timm.models import generate_default_cfgs, register_model
 
@@ -92,6 +93,7 @@ def _create(
     variant: str,
     pretrained: bool,
     *,
+    attention: Literal["long_short"] | None = None,
     window: int | Sequence[int] | None = None,
     rank: int | Sequence[int] | None = None,
     dual_ln: bool | None = None,
@@ -99,10 +101,18 @@ def _create(
 ) -> StagedTransformer:
     """Build a variant.
 
+    `attention="long_short"` gives the last two stages the attention of the first, which makes the
+    whole model linear in the area of the image; weights of the variant fit all but those stages.
     `rank=0, dual_ln=False` leaves windows and global tokens alone. Vision Longformer's windows see
     further: `vit_ls.models.vil`.
     """
-    spec = change_long_short(VARIANTS[variant], window=window, rank=rank, dual_ln=dual_ln)
+    if attention not in (None, "long_short"):
+        raise ValueError(f"attention must be 'long_short' where it is given, got {attention!r}.")
+    spec = VARIANTS[variant]
+    if attention == "long_short":
+        first = spec.stages[0].attention
+        spec = replace(spec, stages=tuple(replace(s, attention=first) for s in spec.stages))
+    spec = change_long_short(spec, window=window, rank=rank, dual_ln=dual_ln)
     return create(variant, spec, pretrained, **kwargs)
 
 
