@@ -86,4 +86,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line(parser.prog, main))
+    engine.end_process(engine.command_line(parser.prog, main))

@@ -210,3 +210,40 @@ def test_a_second_interrupt_ends_at_once(start: Callable[..., Job]) -> None:
     time.sleep(1.5)
     os.kill(job.launcher.pid, SIGINT)
     assert job.end() == -SIGINT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [SIGUSR1, SIGTERM])
+def test_the_slurm_script_requeues_a_run_whose_processes_get_its_signal(
+    digit_folder: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    # SLURM signals every process of the step, the loading processes too.
+    for name, text in (
+        ("srun", 'shift\nexec "$@"'),
+        ("scontrol", 'echo "scontrol $*"\n[ "$1" = show ] && echo 127.0.0.1 || exit 0'),
+    ):
+        (shims / name).write_text(f"#!/bin/bash\n{text}\n")
+        (shims / name).chmod(0o755)
+    (tmp_path / "train.py").symlink_to(ROOT / "train.py")
+    command = [
+        "bash",
+        str(ROOT / "configs" / "slurm.sbatch"),
+        str(ROOT / "configs" / "digits.yaml"),
+    ]
+    command += [str(digit_folder), "--output", str(tmp_path), *FLAGS[:-2], "--workers", "2"]
+    env = {"PATH": f"{shims}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env |= {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "here"}
+    job = Job(command, tmp_path, env)
+    try:
+        job.wait_for(lambda: _updates(job) >= 3)
+        for pid in job.processes().keys() - {job.launcher.pid}:
+            os.kill(pid, number)
+        assert job.end() == 0, job.text()
+    finally:
+        for pid in job.processes():
+            os.kill(pid, SIGKILL)
+    assert "stopped as asked, and saved in" in job.text()
+    assert "scontrol requeue 7" in job.text()
+    assert list((tmp_path / "digits-7").glob("recovery-*.pth.tar"))

@@ -3,7 +3,7 @@
 from vit_ls.engine.backend import import_backends, set_precision
 from vit_ls.engine.checkpoint import read_checkpoint
 from vit_ls.engine.classes import check_all_classes, check_classifier, labels_to_use
-from vit_ls.engine.command import command_line, supervised
+from vit_ls.engine.command import command_line, end_process, supervised
 from vit_ls.engine.errors import (
     STOPPED_STATUS,
     CheckpointError,
@@ -47,6 +47,7 @@ __all__ = [
     "check_reports",
     "class_names",
     "command_line",
+    "end_process",
     "evaluate",
     "fitted",
     "import_backends",

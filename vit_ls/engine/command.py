@@ -1,9 +1,11 @@
 """What a program's main function runs in: how it ends, and what ends it from outside."""
 
+import atexit
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import NoReturn
 
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -26,6 +28,18 @@ def command_line(name: str, main: Callable[[], None]) -> int:
     if status in (0, STOPPED_STATUS):
         leave()
     return status
+
+
+def end_process(status: int) -> NoReturn:
+    """End this process with a status that nothing changes any more.
+
+    At its end, the interpreter stops the threads that are still there; one that is inside of C++
+    code then aborts the process with status 134, and SLURM's script would not know why.
+    """
+    atexit._run_exitfuncs()  # what ends loading processes, and logs of other packages
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _status(name: str, main: Callable[[], None]) -> int:
