@@ -42,7 +42,7 @@ def make_inputs(H, W, window, rank=4, num_global=1, bias=True, dtype=torch.float
     return [*grid, *projected, *tokens, leaf(HEADS, T, K) if bias and T else None]
 
 
-def run(inputs, window, impl):
+def run(inputs, window, impl, valid=None):
     q, k, v, projected_k, projected_v, global_q, global_k, global_v, bias = inputs
     projected, tokens = (
         None if k_ is None else torch.stack((k_, v_))
@@ -54,13 +54,32 @@ def run(inputs, window, impl):
         projected,
         tokens,
         Positions(bias),
-        Windows(window, halo_of(window)),
+        Windows(window, halo_of(window), valid=valid),
         num_heads=HEADS,
         impl=impl,
     )
     if global_q is None:
         return x, None
     return x, global_attention(global_q, tokens, x, x, num_heads=HEADS)
+
+
+@pytest.mark.parametrize("impl", OTHERS)
+@pytest.mark.parametrize("piece", [40, 2**19])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_tokens_that_are_not_valid_are_seen_in_no_implementation(grid, piece, impl, monkeypatch):
+    monkeypatch.setattr(rules, "PIECE", piece)
+    valid = torch.rand(BATCH, *grid) < 0.6
+    valid[1, -1] = False  # a whole row of windows, of one image alone
+    for rank, bias, grad in itertools.product((0, 4), (False, True), (False, True)):
+        inputs = make_inputs(*grid, (3, 3), rank, 0, bias)
+        with torch.set_grad_enabled(grad):
+            expected = run(inputs, (3, 3), "dense", valid)[0]
+            actual = run(inputs, (3, 3), impl, valid)[0]
+            changed = [*(x + 9 * ~valid[..., None] for x in inputs[:3]), *inputs[3:]]
+            other = run(changed, (3, 3), impl, valid)[0]
+        assert actual.isfinite().all()
+        torch.testing.assert_close(actual[valid], expected[valid], **TOLERANCE[torch.float64])
+        assert torch.equal(actual[valid], other[valid])
 
 
 def outputs_and_gradients(inputs, window, impl):

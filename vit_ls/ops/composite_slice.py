@@ -95,8 +95,9 @@ def slice_tokens(x: Tensor, windows: Windows) -> Tensor:
     mask = windows.mask
     if mask is None:
         mask = halo_mask(x.shape[1], x.shape[2], windows.window, windows.halo, x.device)
-    if windows.valid is not None:
-        x = x.masked_fill(~windows.valid.unsqueeze(3), 0.0)
+    valid = windows.valid
+    if valid is not None:
+        x = x.masked_fill(~valid.unsqueeze(3), 0.0)
     tokens = partition_halo(x, windows.window, windows.halo).masked_fill(~mask.unsqueeze(-1), 0.0)
     # [B,Nh,Nw,a+2sa,b+2sb,C] -> [B,Nh,Nw,K,C] -> [B,Nh,Nw,C,K]
     return tokens.flatten(3, 4).transpose(3, 4)
@@ -124,8 +125,9 @@ def slice_embedding(
     if mask is None:
         mask = halo_mask(y.shape[1], y.shape[2], windows.window, windows.halo, y.device)
     outside = ~mask[:, :, sa : sa + a, sb : sb + b].unsqueeze(-1)
-    if windows.valid is not None:
-        outside = outside | ~partition(windows.valid.unsqueeze(3), windows.window)
+    valid = windows.valid
+    if valid is not None:
+        outside = outside | ~partition(valid.unsqueeze(3), windows.window)
     tokens = partition(y, windows.window)
     if aggregation == "max":
         largest = tokens.masked_fill(outside, -torch.inf).amax((3, 4))
@@ -144,12 +146,12 @@ def attend_slices(
     kv: Tensor,
     pos_q: Tensor | None = None,
     pos_k: Tensor | None = None,
+    valid: Tensor | None = None,
     *,
     num_heads: int,
     slice_size: tuple[int, int],
     height: int,
     width: int,
-    valid: Tensor | None = None,
 ) -> Tensor:
     """Y_g: attention among the slices (Eq. 15), given to each token of a slice (Eq. 10).
 
@@ -158,11 +160,11 @@ def attend_slices(
         kv: S_bar W_k and S_bar W_v [2,B,Nh,Nw,C].
         pos_q: P_g W_q [Nh,Nw,C], or None.
         pos_k: P_g W_k [Nh,Nw,C], or None.
+        valid: Which tokens are real, bool [B,H,W]; a slice that has none receives no attention.
         num_heads: h.
         slice_size: (a, b) in tokens.
         height: H.
         width: W.
-        valid: Which tokens are real, bool [B,H,W]; a slice that has none receives no attention.
 
     Returns:
         [B,H,W,C]

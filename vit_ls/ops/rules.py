@@ -40,6 +40,8 @@ FUSED_HEADS = 65_535
 """Heads, times windows, that one call of the fused kernel gets. Those of CUDA count them in a
 dimension of the launch that has no more (https://github.com/pytorch/pytorch/issues/142228)."""
 
+_DEVICES = {device for device, _, _ in PRODUCTS}
+
 _overruled = {"windows": "auto", "attention": "auto"}
 
 
@@ -104,7 +106,8 @@ def in_pieces(q: Tensor) -> bool:
 def _key(q: Tensor) -> tuple[str, str, bool]:
     device = q.device.type
     dtype = q.dtype
-    if dtype == torch.float32 and torch.is_autocast_enabled(device):
+    # Only asked where there are rules: the meta device has no autocast to ask for.
+    if device in _DEVICES and dtype == torch.float32 and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
     precision = str(dtype).removeprefix("torch.")
     if precision == "float32" and not torch.compiler.is_compiling():  # which cannot ask

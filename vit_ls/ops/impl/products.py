@@ -7,7 +7,15 @@ copied for none of them.
 import torch
 from torch import Tensor
 
-from vit_ls.grid import crop, cut, cut_halo, halo_mask, pad_halo, pad_to_multiple
+from vit_ls.grid import (
+    crop,
+    cut,
+    cut_halo,
+    halo_mask,
+    pad_halo,
+    pad_to_multiple,
+    partition_halo,
+)
 from vit_ls.ops import rules
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
@@ -32,27 +40,26 @@ def window_attention(
         return merge_heads(attend(*heads, seen, impl="products")).unflatten(1, (H, W))
     if front is not None:
         front = front.unflatten(-1, (num_heads, -1)).transpose(2, 3)  # [2,B,h,E,d]
-    mask = windows.mask
-    if mask is None:
-        mask = halo_mask(H, W, windows.window, halo, q.device)
+    mask = _seen(H, W, windows, q.device, alone=front is None)
     q = pad_to_multiple(q, windows.window)
     kv = pad_halo(kv.flatten(0, 1), windows.window, halo).unflatten(0, (2, -1))
     if not rules.in_pieces(q):
         added = _added(mask, positions.bias, q.dtype)
         return crop(_piece(q, kv, front, added, positions, windows, num_heads), H, W)
     E = 0 if front is None else front.shape[3]
-    per_row = num_heads * mask.shape[1] * a * b * (mask.shape[2] * mask.shape[3] + E)
-    rows = min(max(rules.PIECE // per_row, 1), mask.shape[0])
+    per_row = num_heads * mask.shape[2] * a * b * (mask.shape[3] * mask.shape[4] + E)
+    rows = min(max(rules.PIECE // per_row, 1), mask.shape[1])
     images = max(rules.PIECE // (per_row * rows), 1)
     x = torch.empty_like(q, memory_format=torch.contiguous_format)
-    for r in range(0, mask.shape[0], rows):
-        added = _added(mask[r : r + rows], positions.bias, q.dtype)
+    for r in range(0, mask.shape[1], rows):
+        added = _added(mask[:, r : r + rows], positions.bias, q.dtype)
         band, reach = slice(r * a, (r + rows) * a), slice(r * a, (r + rows) * a + 2 * halo[0])
         for i in range(0, B, images):
             few = slice(i, i + images)
             few_front = None if front is None else front[:, few]
+            few_added = added if len(added) == 1 else added[few]
             x[few, band] = _piece(
-                q[few, band], kv[:, few, reach], few_front, added, positions, windows, num_heads
+                q[few, band], kv[:, few, reach], few_front, few_added, positions, windows, num_heads
             )
     return crop(x, H, W)
 
@@ -106,9 +113,23 @@ def _heads_of_windows(x: Tensor, num_heads: int) -> Tensor:
     return x.flatten(4, 5).flatten(2, 3)
 
 
+def _seen(H: int, W: int, windows: Windows, device: torch.device, *, alone: bool) -> Tensor:
+    """Which keys a window sees, bool [1 or B,Nh,Nw,a+2sa,b+2sb]; `alone` without keys in front."""
+    mask = windows.mask
+    if mask is None:
+        mask = halo_mask(H, W, windows.window, windows.halo, device)
+    mask = mask[None]
+    if windows.valid is None:
+        return mask
+    mask = mask & partition_halo(windows.valid[..., None], windows.window, windows.halo)[..., 0]
+    if alone:  # a softmax needs a key, also where no token is real
+        mask = mask | ~mask.any(-1, keepdim=True).any(-2, keepdim=True)
+    return mask
+
+
 def _added(mask: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Bool [Nh,Nw,a+2sa,b+2sb] and [h,T,K] or None -> what is added to scores [B,h,N,T,K]."""
-    mask = mask.flatten(2, 3).flatten(0, 1)[:, None]
+    """Bool [1 or B,Nh,Nw,a+2sa,b+2sb], and [h,T,K] or None -> added to scores [B,h,N,T,K]."""
+    mask = mask.flatten(3, 4).flatten(1, 2)[:, None, :, None]
     if bias is None:
         return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
     return torch.where(mask, bias[:, None], -torch.inf).to(dtype)
