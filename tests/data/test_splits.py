@@ -15,7 +15,7 @@ TRAIN = [
     *("--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--batch-size", "8"),
     *("--epochs", "1", "--experiment", "run"),
 ]
-VALIDATE = ["--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--random-weights"]
+VALIDATE = ["--model", "test_vil_ls", "--img-size", "16", "--workers", "0"]
 
 
 @pytest.fixture
@@ -33,7 +33,8 @@ def _train(tmp_path: Path, *argv: str) -> tuple[int, str]:
 
 def _validate(tmp_path: Path, *argv: str) -> tuple[int, str]:
     log = tmp_path / "log"
-    status = runs.finish([*VALIDATE, *argv], log, script="validate")
+    weights = [] if "--checkpoint" in argv else ["--random-weights"]
+    status = runs.finish([*VALIDATE, *weights, *argv], log, script="validate")
     return status, log.read_text()
 
 

@@ -131,7 +131,8 @@ class Reporter:
                     axes.plot(*zip(*points, strict=True), marker=".", label=name)
             axes.set(xlabel="epoch", ylabel=suffix if suffix == "loss" else "top-1 (%)")
             axes.grid(alpha=0.3)
-            axes.legend()
+            if axes.lines:  # none of a run that is not evaluated
+                axes.legend()
         write_whole(self.folder / "curves.png", lambda file: figure.savefig(file, format="png"))
 
 
