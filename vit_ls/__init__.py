@@ -1,4 +1,4 @@
-"""Vision backbones with attention linear in the image area, registered as timm models."""
+"""Vision backbones with long-short and composite slice attention, registered as timm models."""
 
 from vit_ls import models
 from vit_ls.layers import fuse
