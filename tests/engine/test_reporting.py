@@ -54,7 +54,9 @@ def test_the_log_interval_counts_updates(digit_folder: Path, tmp_path: Path) -> 
 def test_the_gradient_norm_is_in_log_summary_and_events(
     digit_folder: Path, tmp_path: Path, flags: list[str]
 ) -> None:
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="needs the extra 'log'"
+    )
     log = _run(digit_folder, tmp_path, "--epochs", "1", "--log-tensorboard", *flags)
     accumulator = events.EventAccumulator(str(tmp_path / "run"))
     accumulator.Reload()
