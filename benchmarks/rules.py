@@ -10,8 +10,6 @@ last column says where a rule chose one that is more than 10 % slower than the b
 
 import argparse
 import csv
-import datetime
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.machine import machine
 from vit_ls.ops import Positions, Windows, attend, rules
 from vit_ls.ops.impl import IMPLEMENTATIONS, window_attention
 
@@ -59,7 +58,7 @@ def main() -> None:
         sys.stdout.flush()
     if args.out:
         with args.out.open("w", newline="") as file:
-            csv.writer(file).writerows([*_machine(args.device), *rows])
+            csv.writer(file).writerows([*machine(args.device), *rows])
 
 
 def _measure(batch: int, repeats: int, device: str) -> Iterator[tuple[str, ...]]:
@@ -131,22 +130,6 @@ def _now(device: str) -> float:
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
-
-
-def _machine(device: str) -> list[tuple[str, str]]:
-    name = platform.processor() or platform.machine()
-    cpu = Path("/proc/cpuinfo")
-    if device == "cuda":
-        name = torch.cuda.get_device_name()
-    elif cpu.is_file():
-        lines = cpu.read_text().splitlines()
-        name = next((x.split(": ")[1] for x in lines if x.startswith("model name")), name)
-        name += f" ({torch.backends.cpu.get_cpu_capability()})"
-    return [
-        ("# machine", name),
-        ("# torch", torch.__version__),
-        ("# date", datetime.datetime.now(datetime.UTC).date().isoformat()),
-    ]
 
 
 if __name__ == "__main__":
