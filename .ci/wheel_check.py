@@ -36,7 +36,8 @@ def unexpected_import_errors() -> list[str]:
     return failed
 
 
-check(str(vit_ls.__file__).startswith(sys.prefix), f"vit_ls is the installed one: {vit_ls.__file__}")
+where = str(vit_ls.__file__)
+check(where.startswith(sys.prefix), f"vit_ls is the installed one: {where}")
 version = importlib.metadata.version("vit-ls")
 check(version == vit_ls.__version__, f"one version: {version}")
 check(not (errors := unexpected_import_errors()), f"every module imports {errors}")
@@ -48,5 +49,6 @@ check(sizes == [(25, 16), (13, 8), (7, 4), (4, 2)], f"features_only: maps of {si
 words = subprocess.run(
     [sys.executable, "-m", "vit_ls"], check=True, capture_output=True, text=True
 ).stdout
-check("python train.py" in words and "not installed" in words, "python -m vit_ls says what is where")
+says = "python train.py" in words and "not installed" in words
+check(says, "python -m vit_ls says what is where")
 check(importlib.util.find_spec("robustness") is None, "robustness stays in the checkout")

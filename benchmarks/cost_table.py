@@ -1,4 +1,4 @@
-"""What composite slices cost beside full attention: the README's table.
+"""What composite slices cost beside full attention: the table of docs/slices.md.
 
     python benchmarks/cost_table.py
 

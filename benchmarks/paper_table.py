@@ -1,4 +1,4 @@
-"""Parameters and FLOPs as the paper prints them and as this code has them: the README's table.
+"""Parameters and FLOPs as the paper prints them and as this code has them: docs/papers.md.
 
     python benchmarks/paper_table.py
 
