@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.long_short import check_heads
 from vit_ls.layers.position_bias import GridPositionBias
-from vit_ls.layers.projections import Convolutions, ConvQKV, LinearQKV
+from vit_ls.layers.projections import QKV, Convolutions, ConvQKV, LinearQKV
 from vit_ls.ops import attend, merge_heads, split_heads
 
 
@@ -47,6 +47,7 @@ class FullAttention(nn.Module):
                 f"got kv_stride={conv_projection.kv_stride}."
             )
         self.num_heads = num_heads
+        self.by_convolutions = conv_projection is not None
         self.qkv = (
             LinearQKV(dim, device, dtype)
             if conv_projection is None
@@ -64,11 +65,7 @@ class FullAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         H, W = x.shape[1], x.shape[2]
-        q, kv = self.qkv(x)
-        q, kv = q.flatten(1, 2), kv.flatten(2, 3)
-        if g is not None:
-            global_q, global_kv = self.qkv.tokens(g)
-            q, kv = torch.cat((global_q, q), 1), torch.cat((global_kv, kv), 2)
+        q, kv = self._project(x, g)
         bias: Tensor | None = None
         if self.position_bias is not None:
             bias = self.position_bias(geometry.position_index, H, W)[None]
@@ -81,3 +78,16 @@ class FullAttention(nn.Module):
         G = 0 if g is None else g.shape[1]
         x = tokens[:, G:].unflatten(1, (H, W))
         return x, None if g is None else tokens[:, :G]
+
+    def _project(self, x: Tensor, g: Tensor | None) -> QKV:
+        """Queries [B,G+N,C], and keys and values [2,B,G+N',C] of the global tokens and the grid."""
+        if not self.by_convolutions:
+            # one product for all, and one copy of the tokens instead of one of q, of k and of v
+            tokens = x.flatten(1, 2)
+            return self.qkv.tokens(tokens if g is None else torch.cat((g, tokens), 1))
+        q, kv = self.qkv(x)
+        q, kv = q.flatten(1, 2), kv.flatten(2, 3)
+        if g is not None:
+            global_q, global_kv = self.qkv.tokens(g)
+            q, kv = torch.cat((global_q, q), 1), torch.cat((global_kv, kv), 2)
+        return q, kv
