@@ -53,7 +53,7 @@ def count_flops_of(model: nn.Module, *inputs: Tensor) -> int:
     Raises:
         ValueError: the model has an attention or a product that fvcore does not count.
     """
-    with _explicit_attention(), torch.no_grad():
+    with explicit_attention(), torch.no_grad():
         analysis = FlopCountAnalysis(model, inputs)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         for op in _NOT_COUNTED:
@@ -83,7 +83,8 @@ def saved_activations(model: nn.Module, *inputs: Tensor | None) -> int:
 
 
 @contextmanager
-def _explicit_attention() -> Iterator[None]:
+def explicit_attention() -> Iterator[None]:
+    """Attention by explicit products: here at once, in timm's models in those made meanwhile."""
     fused = use_fused_attn()
     set_fused_attn(False)
     try:

@@ -1,0 +1,62 @@
+"""Times of several systems in turn, and the memory that one run of each takes."""
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Times(NamedTuple):
+    """Seconds of a run."""
+
+    median: float
+    least: float
+
+
+def in_turn(runs: Mapping[str, Callable[[], Any]], rounds: int, device: str) -> dict[str, Times]:
+    """A B C A B C and so on, after one round of warm-up."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for i in range(rounds + 1):
+        for name, run in runs.items():
+            _wait(device)
+            start = time.perf_counter()
+            run()
+            _wait(device)
+            if i > 0:
+                found[name].append(time.perf_counter() - start)
+    return {name: Times(statistics.median(s), min(s)) for name, s in found.items()}
+
+
+def peak_bytes(run: Callable[[], Any], device: str) -> int | None:
+    """How far memory rises above where it was while `run` runs once; None where nothing tells.
+
+    Resident memory on Linux; on a GPU what PyTorch allocates.
+    """
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return torch.cuda.max_memory_allocated() - before
+    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    if not reset.exists():
+        return None
+    ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps would hide what the run takes
+    reset.write_text("5")  # the peak starts anew from here
+    before = _resident(status, "VmRSS")
+    run()
+    return _resident(status, "VmHWM") - before
+
+
+def _resident(status: Path, what: str) -> int:
+    line = next(line for line in status.read_text().splitlines() if line.startswith(what))
+    return 1024 * int(line.split()[1])
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,195 @@
+"""Rows of measurements: the CSV file of a machine, a Markdown table, targets and plots."""
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+COLUMNS = (
+    *("date", "machine", "versions", "threads", "run", "setting", "mode", "model", "size"),
+    *("batch", "rounds", "median_s", "least_s", "images_per_s", "peak_mb", "saved_mb"),
+    *("gflops", "floor_s"),
+)
+
+Row = dict[str, str]
+
+
+class Target(NamedTuple):
+    """`model` takes at most `times` the time of `other`, or of its own floor, in one run."""
+
+    model: str
+    other: str
+    times: float
+    settings: tuple[str, ...]
+    mode: str = "forward"
+    size: str = "224"
+
+
+_EAGER = ("float32", "medium", "bf16")
+TARGETS = (
+    Target("vil_ls_medium", "swin_small", 1.0, (*_EAGER, "openvino")),
+    Target("vil_ls_medium", "swin_base", 0.55, (*_EAGER, "openvino")),
+    Target("cvt_ls_21", "cvt_21", 0.8, (*_EAGER, "openvino")),
+    Target("cvt_ls_21 fused", "cvt_21 fused", 0.8, _EAGER),
+    Target("vil_ls_medium", "swin_small", 1.05, ("float32",), "step"),
+    Target("cvt_ls_21", "cvt_21", 0.85, ("float32",), "step"),
+    Target("cst_vit_small_patch16", "deit_small", 1.0, _EAGER),
+    Target("cst_vit_small_patch16", "deit_small", 0.7, _EAGER, size="448"),
+    Target("vil_ls_medium", "floor", 1.35, ("medium", "bf16")),
+    Target("cvt_ls_21", "floor", 1.35, ("medium", "bf16")),
+)
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a file; none where there is no file.
+
+    Raises:
+        ValueError: a file with other columns.
+    """
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != list(COLUMNS):
+            raise ValueError(f"{path} must have the columns {','.join(COLUMNS)}.")
+        return list(reader)
+
+
+def append(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows behind those that are there."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+def newest(rows: Iterable[Row]) -> list[Row]:
+    """The last row of each model in each setting, mode and size."""
+    keys = ("setting", "mode", "size", "batch", "model", "threads")
+    return list({tuple(row[key] for key in keys): row for row in rows}.values())
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A table for each setting, mode and size, then the targets, then the exponents."""
+    rows = newest(rows)
+    parts = []
+    groups = dict.fromkeys((r["setting"], r["mode"], r["size"], r["batch"]) for r in rows)
+    for group in groups:
+        some = [r for r in rows if (r["setting"], r["mode"], r["size"], r["batch"]) == group]
+        setting, mode, size, batch = group
+        parts.append(f"### {setting}, {mode}, {size} x {size}, batch {batch}\n\n{_table(some)}")
+    parts.append(f"### Targets\n\n{_targets(rows)}")
+    parts.append(f"### Exponents of the number of tokens, from 448 on\n\n{_exponents(rows)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Sequence[Row]) -> str:
+    lines = [
+        "| model | GFLOPs | images/s | median (s) | least (s) | times the floor | peak (MB) "
+        "| saved (MB) |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for r in rows:
+        floor = f"{float(r['median_s']) / float(r['floor_s']):.2f}" if r["floor_s"] else ""
+        cells = (r["model"], r["gflops"], r["images_per_s"], r["median_s"], r["least_s"])
+        lines.append(f"| {' | '.join(cells)} | {floor} | {r['peak_mb']} | {r['saved_mb']} |")
+    return "\n".join(lines)
+
+
+def _targets(rows: Sequence[Row]) -> str:
+    lines = [
+        "| model | against | where | wanted | median | least | reached |",
+        "| --- | --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    for target in TARGETS:
+        for setting in target.settings:
+            where = f"{setting}, {target.mode}, {target.size}"
+            ratios = ratio(rows, target, setting)
+            if ratios is None:
+                found = "| | | not measured in one run |"
+            else:
+                reached = "yes" if ratios[0] <= target.times else "no"
+                found = f"| {ratios[0]:.2f} | {ratios[1]:.2f} | {reached} |"
+            lines.append(f"| {target.model} | {target.other} | {where} | {target.times} {found}")
+    return "\n".join(lines)
+
+
+def ratio(rows: Sequence[Row], target: Target, setting: str) -> tuple[float, float] | None:
+    """Of the medians and of the least times, of two rows of one run; None where there are none."""
+    wanted = (setting, target.mode, target.size)
+    here = [r for r in rows if (r["setting"], r["mode"], r["size"]) == wanted]
+    for row in reversed([r for r in here if r["model"] == target.model]):
+        if target.other == "floor":
+            if row["floor_s"]:
+                floor = float(row["floor_s"])
+                return float(row["median_s"]) / floor, float(row["least_s"]) / floor
+            continue
+        for other in here:
+            if other["model"] == target.other and other["run"] == row["run"]:
+                median, least = (
+                    float(row[what]) / float(other[what]) for what in ("median_s", "least_s")
+                )
+                return median, least
+    return None
+
+
+def exponent(rows: Sequence[Row], what: str) -> float:
+    """Slope of log `what` of one image by log of the number of pixels; NaN of under two sizes."""
+    points = [
+        (2 * math.log(float(r["size"])), math.log(float(r[what]) / float(r["batch"])))
+        for r in rows
+        if r[what] and float(r[what]) > 0
+    ]
+    if len({x for x, _ in points}) < 2:
+        return math.nan
+    x = sum(p[0] for p in points) / len(points)
+    y = sum(p[1] for p in points) / len(points)
+    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+
+
+def _exponents(rows: Sequence[Row], fit_from: int = 448) -> str:
+    lines = ["| model | where | sizes | time | peak memory |", "| --- | --- | --- | ---: | ---: |"]
+    for key in dict.fromkeys((r["model"], r["setting"], r["mode"]) for r in rows):
+        some = [r for r in rows if (r["model"], r["setting"], r["mode"]) == key]
+        some = [r for r in some if int(r["size"]) >= fit_from]
+        if len({r["size"] for r in some}) < 2:
+            continue
+        sizes = ", ".join(sorted({r["size"] for r in some}, key=int))
+        slopes = f"{exponent(some, 'least_s'):.2f} | {exponent(some, 'peak_mb'):.2f}"
+        lines.append(f"| {key[0]} | {key[1]}, {key[2]} | {sizes} | {slopes} |")
+    return "\n".join(lines)
+
+
+def plot(rows: Sequence[Row], setting: str, mode: str, folder: Path, fit_from: int = 448) -> None:
+    """Images/s and peak memory of an image against its side: two files in `folder`."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    rows = [r for r in newest(rows) if (r["setting"], r["mode"]) == (setting, mode)]
+    for what, label in (("images_per_s", "images/s"), ("peak_mb", "peak memory of an image (MB)")):
+        figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
+        for model in dict.fromkeys(r["model"] for r in rows):
+            some = sorted((r for r in rows if r["model"] == model and r[what]), key=_side)
+            if len(some) < 2:
+                continue
+            value = "least_s" if what == "images_per_s" else what
+            slope = exponent([r for r in some if _side(r) >= fit_from], value)
+            fit = "" if math.isnan(slope) else f", exponent {slope:.2f}"
+            scale = [1.0 if what == "images_per_s" else float(r["batch"]) for r in some]
+            heights = [float(r[what]) / s for r, s in zip(some, scale, strict=True)]
+            axes.plot([_side(r) for r in some], heights, "o-", label=f"{model}{fit}")
+        axes.set(xscale="log", yscale="log", xlabel="side of the image (pixels)", ylabel=label)
+        axes.set_title(f"{setting}, {mode}: {rows[0]['machine'] if rows else ''}")
+        if axes.lines:
+            axes.legend()
+        figure.savefig(folder / f"speed_{setting}_{mode}_{what.removesuffix('_mb')}.png", dpi=90)
+        plt.close(figure)
+
+
+def _side(row: Row) -> int:
+    return int(row["size"])
