@@ -13,7 +13,7 @@ EXACT = TOLERANCE[torch.float64]
 OPTIONS = [
     {"composition": composition, "aggregation": aggregation, **others}
     for composition, aggregation, others in itertools.product(
-        ("local_global", "parallel", "global_local"),
+        ("local_first", "parallel", "slices_first"),
         ("mean", "max", "linear"),
         (
             {},
@@ -87,7 +87,7 @@ def paper(X, W, bias, P_l, P_g, slice_size, halo, composition):
         return {at: softmax_sum((s + P_g[at]) @ W_q + b_q, keys, values) for at, s in S_bar.items()}
 
     Y_l = local(X)
-    Y_g = globally(Y_l if composition == "local_global" else X)
+    Y_g = globally(Y_l if composition == "local_first" else X)
     Y = torch.empty_like(X)
     for y, x in itertools.product(range(H), range(width)):
         Y[y, x] = Y_l[y, x] + Y_g[y // a, x // b]
@@ -95,7 +95,7 @@ def paper(X, W, bias, P_l, P_g, slice_size, halo, composition):
 
 
 @pytest.mark.parametrize("impl", ["dense", "tiled"])
-@pytest.mark.parametrize("composition", ["local_global", "parallel"])
+@pytest.mark.parametrize("composition", ["local_first", "parallel"])
 @pytest.mark.parametrize(
     ("grid", "slice_size", "alpha"),
     [((4, 4), 2, 1), ((5, 3), (2, 2), 2), ((2, 6), (1, 3), 1), ((3, 5), (4, 2), 3), ((1, 7), 3, 1)],
@@ -157,17 +157,17 @@ def test_parallel_with_shared_weights_is_the_sum_of_both_attentions():
     layer, make_geometry = build((5, 9), 3, composition="parallel")
     x = image(5, 9)
     geometry = make_geometry(x)
-    both = layer.attend_locally(x, geometry) + layer.attend_globally(x, geometry)
+    both = layer.attend_in_slices(x, geometry) + layer.attend_among_slices(x, geometry)
     torch.testing.assert_close(layer(x, None, geometry)[0], layer.proj(both), **EXACT)
 
 
 @torch.no_grad()
 def test_global_first_shows_the_local_attention_what_the_global_one_found():
-    layer, make_geometry = build((5, 9), 3, composition="global_local")
+    layer, make_geometry = build((5, 9), 3, composition="slices_first")
     x = image(5, 9)
     geometry = make_geometry(x)
-    y_g = layer.attend_globally(x, geometry)
-    y = layer.attend_locally(x + y_g, geometry) + y_g
+    y_g = layer.attend_among_slices(x, geometry)
+    y = layer.attend_in_slices(x + y_g, geometry) + y_g
     torch.testing.assert_close(layer(x, None, geometry)[0], layer.proj(y), **EXACT)
 
 
@@ -178,10 +178,10 @@ def test_slices_of_one_token_leave_the_local_attention_the_values():
     x = image(4, 6)
     geometry = make_geometry(x)
     _, (_, values) = layer.qkv(x)
-    torch.testing.assert_close(layer.attend_locally(x, geometry), values, **EXACT)
+    torch.testing.assert_close(layer.attend_in_slices(x, geometry), values, **EXACT)
     torch.testing.assert_close(
         layer(x, None, geometry)[0],
-        layer.proj(values + layer.attend_globally(values, geometry)),
+        layer.proj(values + layer.attend_among_slices(values, geometry)),
         **EXACT,
     )
 
@@ -211,11 +211,11 @@ def test_an_extension_reaches_into_the_neighbouring_slices_and_no_further():
     layer, make_geometry = build((4, 12), 4, alpha=1.5)  # keys reach one token beyond
     x = image(4, 12)
     geometry = make_geometry(x)
-    before = layer.attend_locally(x, geometry)
+    before = layer.attend_in_slices(x, geometry)
     for column, slices in ((3, "110"), (4, "110"), (5, "010"), (7, "011")):
         moved = x.clone()
         moved[:, :, column] += 1
-        difference = (layer.attend_locally(moved, geometry) - before).abs()
+        difference = (layer.attend_in_slices(moved, geometry) - before).abs()
         reached = difference.unflatten(2, (3, 4)).amax((0, 1, 3, 4)) > 1e-9
         assert reached.tolist() == [seen == "1" for seen in slices]
 
@@ -291,7 +291,7 @@ def test_separate_weights_that_are_equal_are_shared_weights():
     torch.testing.assert_close(separate(x, None, geometry)[0], expected, **EXACT)
     separate.slice_qkv.weight += 1
     assert not torch.allclose(separate(x, None, geometry)[0], expected)
-    assert torch.equal(separate.attend_locally(x, geometry), shared.attend_locally(x, geometry))
+    assert torch.equal(separate.attend_in_slices(x, geometry), shared.attend_in_slices(x, geometry))
 
 
 @torch.no_grad()
@@ -311,7 +311,7 @@ def test_the_mlp_mixes_the_tokens_of_a_slice_channel_by_channel():
     layer, make_geometry = build((4, 9), (4, 3), local_mixer="mlp", mixer_hidden=32)
     assert layer.mixer.mlp.fc1.weight.shape == (32, 12)
     x = image(4, 9)
-    y = layer.attend_locally(x, make_geometry(x))
+    y = layer.attend_in_slices(x, make_geometry(x))
     for j in range(3):
         tokens = x[:, :, 3 * j : 3 * j + 3].flatten(1, 2)
         expected = layer.mixer.mlp(tokens.mT).mT.unflatten(1, (4, 3))
@@ -324,9 +324,9 @@ def test_the_mlp_of_an_extended_slice_reads_the_neighbours():
     assert layer.mixer.mlp.fc1.weight.shape == (16, 64)
     assert layer.mixer.mlp.fc2.weight.shape == (16, 16)
     x = image(4, 8)
-    before = layer.attend_locally(x, make_geometry(x))
+    before = layer.attend_in_slices(x, make_geometry(x))
     x[:, :, 5] += 1
-    assert (layer.attend_locally(x, make_geometry(x)) - before)[:, :, :4].abs().max() > 1e-6
+    assert (layer.attend_in_slices(x, make_geometry(x)) - before)[:, :, :4].abs().max() > 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -347,7 +347,7 @@ def test_half_precision_stays_near_float32(dtype):
     [
         (
             {"composition": "serial"},
-            "composition must be one of 'local_global', 'parallel', 'global_local', got 'serial'.",
+            "composition must be one of 'local_first', 'parallel', 'slices_first', got 'serial'.",
         ),
         (
             {"aggregation": "sum"},

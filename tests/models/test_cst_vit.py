@@ -20,7 +20,7 @@ PLAIN = [name for name in VARIANTS if name.startswith("cst_vit")]
 SMALL = "cst_vit_small_patch16_224"
 ABLATIONS = [
     {"composition": "parallel", "alpha": 2, "slice_size": (1, 5)},
-    {"composition": "global_local", "aggregation": "max"},
+    {"composition": "slices_first", "aggregation": "max"},
     {"local_mixer": "mlp", "aggregation": "linear", "mixer_hidden": 32},
     {"pos_embed": "absolute", "shared_qkv": False},
 ]
@@ -79,11 +79,11 @@ def test_every_block_is_a_feature_map_and_four_are_the_default(name):
     assert len(model.feature_info) == 12
     features = on_meta(name, features_only=True)
     assert [info["module"] for info in features.feature_info.get_dicts()] == [
-        f"stages.{i}" for i in (2, 5, 8, 11)
+        f"stages.0.blocks.{i}" for i in (2, 5, 8, 11)
     ]
 
 
-def test_feature_stages_give_way_to_out_indices():
+def test_the_default_maps_give_way_to_out_indices():
     features = timm.create_model("test_cst_vit", features_only=True, out_indices=(0, 4))
     maps = features(torch.randn(1, 3, 37, 30))
     assert [m.shape for m in maps] == [(1, 96, 10, 8)] * 2
@@ -104,7 +104,7 @@ def test_ablations_are_arguments_of_the_model(name, options):
     layers = of_type(model, CompositeSliceAttention)
     assert len(layers) == stages
     for layer in layers:
-        assert layer.composition == options.get("composition", "local_global")
+        assert layer.composition == options.get("composition", "local_first")
         assert layer.aggregation == options.get("aggregation", "mean")
         assert (layer.aggregate is not None) == (layer.aggregation == "linear")
         assert (layer.mixer is not None) == (options.get("local_mixer") == "mlp")
@@ -273,6 +273,17 @@ def test_the_absolute_embedding_enters_once_at_the_bottom():
         positions = embed.pos_embed.clone()
         embed.pos_embed.zero_()
         torch.testing.assert_close(tokens, embed(x.permute(0, 2, 3, 1)) + positions)
+
+
+def test_options_can_differ_by_stage():
+    model = timm.create_model("test_cst_vil", slice_size=((2, 2), (1, 4)), alpha=(1, 2))
+    layers = of_type(model, CompositeSliceAttention)
+    assert [layer.slice_size for layer in layers] == [(2, 2), (1, 4)]
+    assert [layer.halo for layer in layers] == [(0, 0), (0, 2)]
+    same = timm.create_model("test_cst_vil", slice_size=[1, 4], composition="parallel")
+    assert {layer.slice_size for layer in of_type(same, CompositeSliceAttention)} == {(1, 4)}
+    with pytest.raises(ValueError, match=r"^alpha must be one value or one for each of 2 stages"):
+        timm.create_model("test_cst_vil", alpha=(1, 2, 3))
 
 
 def test_an_unknown_argument_is_a_type_error():

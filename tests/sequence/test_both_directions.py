@@ -63,7 +63,7 @@ LAYERS = {
     "max": lambda: Sliced(aggregation="max"),
     "linear": lambda: Sliced(aggregation="linear"),
     "parallel": lambda: Sliced(composition="parallel"),
-    "global_local": lambda: Sliced(composition="global_local", alpha=2, shared_qkv=False),
+    "slices_first": lambda: Sliced(composition="slices_first", alpha=2, shared_qkv=False),
     "mlp": lambda: Sliced(local_mixer="mlp", alpha=3),
 }
 MASKS = {

@@ -4,6 +4,7 @@ https://openreview.net/forum?id=nWTzIsgrYNN, in its symbols; the form on a grid 
 """
 
 from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import torch
 from timm.layers import Mlp, register_notrace_module, to_2tuple, trunc_normal_
@@ -11,11 +12,11 @@ from torch import Tensor, nn
 
 from vit_ls.grid import halo_mask, merge, num_windows
 from vit_ls.layers.geometry import Geometry
-from vit_ls.layers.long_short import check_heads
 from vit_ls.layers.projections import LinearQKV
 from vit_ls.ops import (
     Windows,
     attend_slices,
+    check_heads,
     project_positions,
     resize_positions,
     slice_attention,
@@ -24,25 +25,26 @@ from vit_ls.ops import (
     slice_tokens,
 )
 
-COMPOSITIONS = ("local_global", "parallel", "global_local")
-AGGREGATIONS = ("mean", "max", "linear")
-LOCAL_MIXERS = ("attention", "mlp")
-POS_EMBEDS = ("ms_vipe", "absolute")
+Composition = Literal["local_first", "parallel", "slices_first"]
+Aggregation = Literal["mean", "max", "linear"]
+LocalMixer = Literal["attention", "mlp"]
+PosEmbed = Literal["ms_vipe", "absolute"]
 
 
 class CompositeSliceAttention(nn.Module):
     """Attention inside each slice, attention among the slices, and their sum.
 
     Y = Y_l + Y_g (Eq. 10), where Y_l is the local attention of S (Eq. 14) and Y_g, the same for all
-    tokens of a slice, the global attention of the slice embeddings S_bar (Eq. 15). The options are
-    the paper's ablations (tables 7 and 8), the defaults its own choice. The position embeddings are
+    tokens of a slice, the attention among the slice embeddings S_bar (Eq. 15; the paper calls it
+    global, a word that is kept for global tokens here). The options are the paper's ablations
+    (tables 7 and 8), the defaults its own choice. The position embeddings are
     no parameters of the layer: they come with the geometry (`SliceGeometry`), shared by all layers.
 
     Args:
         dim: C, divisible by num_heads.
         num_heads: h.
         slice_size: Side of a square slice, or (a, b), in tokens; L = a * b.
-        composition: "local_global" makes S_bar of Y_l. "parallel" makes it of S. "global_local"
+        composition: "local_first" makes S_bar of Y_l. "parallel" makes it of S. "slices_first"
             makes it of S and adds Y_g to what the local attention sees (that addition is ours).
         aggregation: Of the tokens of a slice to its S_bar: "mean", "max", or "linear" by L learned
             weights. Padding is left out of each.
@@ -50,7 +52,7 @@ class CompositeSliceAttention(nn.Module):
         mixer_hidden: Hidden width of that MLP: 16 or 32 in the paper.
         pos_embed: "ms_vipe" for P_l and P_g, "absolute" for neither.
         alpha: Extent of a slice's keys, in multiples of the slice: 1 to 3 (Eq. 11).
-        shared_qkv: The same W_q, W_k, W_v for the local and the global attention.
+        shared_qkv: The same W_q, W_k, W_v for both attentions.
         device: Of the parameters.
         dtype: Of the parameters.
 
@@ -64,11 +66,11 @@ class CompositeSliceAttention(nn.Module):
         num_heads: int,
         *,
         slice_size: int | Sequence[int],
-        composition: str = "local_global",
-        aggregation: str = "mean",
-        local_mixer: str = "attention",
+        composition: Composition = "local_first",
+        aggregation: Aggregation = "mean",
+        local_mixer: LocalMixer = "attention",
         mixer_hidden: int = 16,
-        pos_embed: str = "ms_vipe",
+        pos_embed: PosEmbed = "ms_vipe",
         alpha: float = 1.0,
         shared_qkv: bool = True,
         device: torch.device | None = None,
@@ -76,10 +78,10 @@ class CompositeSliceAttention(nn.Module):
     ) -> None:
         super().__init__()
         check_heads(dim, num_heads)
-        _check_choice("composition", composition, COMPOSITIONS)
-        _check_choice("aggregation", aggregation, AGGREGATIONS)
-        _check_choice("local_mixer", local_mixer, LOCAL_MIXERS)
-        _check_choice("pos_embed", pos_embed, POS_EMBEDS)
+        _check_choice("composition", composition, Composition)
+        _check_choice("aggregation", aggregation, Aggregation)
+        _check_choice("local_mixer", local_mixer, LocalMixer)
+        _check_choice("pos_embed", pos_embed, PosEmbed)
         if local_mixer == "mlp" and not shared_qkv:
             raise ValueError(
                 "shared_qkv must be true where no local attention has q, k, v of its own, "
@@ -110,18 +112,18 @@ class CompositeSliceAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] -> [B,H,W,C]; there are no global tokens g."""
         assert g is None
-        if self.composition == "local_global":
-            y_l = self.attend_locally(x, geometry)
-            y_g = self.attend_globally(y_l, geometry)
+        if self.composition == "local_first":
+            y_l = self.attend_in_slices(x, geometry)
+            y_g = self.attend_among_slices(y_l, geometry)
         elif self.composition == "parallel":
-            y_l = self.attend_locally(x, geometry)
-            y_g = self.attend_globally(x, geometry)
+            y_l = self.attend_in_slices(x, geometry)
+            y_g = self.attend_among_slices(x, geometry)
         else:
-            y_g = self.attend_globally(x, geometry)
-            y_l = self.attend_locally(x + y_g, geometry)
+            y_g = self.attend_among_slices(x, geometry)
+            y_l = self.attend_in_slices(x + y_g, geometry)
         return self.proj(y_l + y_g), None
 
-    def attend_locally(self, s: Tensor, geometry: Geometry) -> Tensor:
+    def attend_in_slices(self, s: Tensor, geometry: Geometry) -> Tensor:
         """Y_l [B,H,W,C] of the tokens S [B,H,W,C]: Eq. 14, before the output projection."""
         if self.mixer is not None:
             return self.mixer(s, geometry.mask, geometry.valid)
@@ -140,7 +142,7 @@ class CompositeSliceAttention(nn.Module):
             impl=self.impl,
         )
 
-    def attend_globally(self, y: Tensor, geometry: Geometry) -> Tensor:
+    def attend_among_slices(self, y: Tensor, geometry: Geometry) -> Tensor:
         """Y_g [B,H,W,C] of what the slices hold, y [B,H,W,C]: Eq. 15, before the projection."""
         s_bar = slice_embedding(
             y,
@@ -235,13 +237,13 @@ class SliceGeometry(nn.Module):
         *,
         slice_size: int | Sequence[int],
         alpha: float = 1.0,
-        pos_embed: str = "ms_vipe",
-        local_mixer: str = "attention",
+        pos_embed: PosEmbed = "ms_vipe",
+        local_mixer: LocalMixer = "attention",
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        _check_choice("pos_embed", pos_embed, POS_EMBEDS)
+        _check_choice("pos_embed", pos_embed, PosEmbed)
         self.slice_size = _pair(slice_size)
         self.halo = slice_halo(self.slice_size, alpha)
         (a, b), (sa, sb) = self.slice_size, self.halo
@@ -276,6 +278,7 @@ def _pair(slice_size: int | Sequence[int]) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: str, choice: Any) -> None:
+    choices = get_args(choice)
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from vit_ls.layers.geometry import Geometry
-from vit_ls.layers.long_short import check_heads
 from vit_ls.layers.position_bias import GridPositionBias
 from vit_ls.layers.projections import QKV, Convolutions, ConvQKV, LinearQKV
-from vit_ls.ops import attend, merge_heads, split_heads
+from vit_ls.ops import attend, check_heads, merge_heads, split_heads
 
 
 class FullAttention(nn.Module):

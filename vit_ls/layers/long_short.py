@@ -17,6 +17,7 @@ from vit_ls.layers.projections import (
 from vit_ls.ops import (
     Positions,
     Windows,
+    check_heads,
     dynamic_projection,
     global_attention,
     long_short_attention,
@@ -153,11 +154,3 @@ class KeyValueNorm(nn.LayerNorm):
         """[2,...,C] -> [2,...,C]."""
         normed = F.layer_norm(kv, self.normalized_shape, self.weight, self.bias, self.eps)
         return normed.to(kv.dtype)
-
-
-def check_heads(dim: int, num_heads: int) -> None:
-    """Raise ValueError unless `num_heads` heads share `dim` channels evenly."""
-    if num_heads < 1 or dim % num_heads:
-        raise ValueError(
-            f"dim must be divisible by num_heads, got dim={dim}, num_heads={num_heads}."
-        )

@@ -1,5 +1,7 @@
 """A stage: an embedding, global tokens, and blocks that share one geometry."""
 
+from collections.abc import Collection
+
 import torch
 from timm.layers import trunc_normal_
 from timm.models import checkpoint
@@ -13,8 +15,7 @@ class Stage(nn.Module):
 
     Args:
         embed: Maps [B,H,W,Cin] to [B,H',W',C].
-        geometry: Makes, once per forward, what the blocks share on their grid. None where the stage
-            goes on in the grid of the stage before, whose geometry it shares.
+        geometry: Makes, once per forward, what the blocks share on their grid.
         blocks: Map (grid, global tokens or None, geometry) to (grid, global tokens or None).
         dim: C.
         num_global: G.
@@ -25,7 +26,7 @@ class Stage(nn.Module):
     def __init__(
         self,
         embed: nn.Module,
-        geometry: nn.Module | None,
+        geometry: nn.Module,
         blocks: list[nn.Module],
         *,
         dim: int,
@@ -49,20 +50,41 @@ class Stage(nn.Module):
         if self.global_tokens is not None:
             trunc_normal_(self.global_tokens, std=0.02)
 
-    def forward(
-        self, x: Tensor, geometry: Geometry | None
-    ) -> tuple[Tensor, Tensor | None, Geometry | None]:
-        """[B,H,W,Cin] -> grid [B,H',W',C], global tokens [B,G,C] or None, geometry of the grid."""
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """[B,H,W,Cin] -> grid [B,H',W',C], global tokens [B,G,C] or None."""
+        if not torch.jit.is_scripting():
+            x, g, _ = self.forward_intermediates(x, ())
+            return x, g
+        x, g, geometry = self._enter(x)
+        for block in self.blocks:
+            x, g = block(x, g, geometry)
+        return x, g
+
+    def forward_intermediates(
+        self, x: Tensor, indices: Collection[int], stop: int | None = None
+    ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        """As `forward`, and the grids [B,H',W',C] after the blocks `indices`, in their order.
+
+        Args:
+            x: [B,H,W,Cin].
+            indices: Of blocks.
+            stop: Run the blocks before this one; None for all.
+        """
+        grids = []
+        x, g, geometry = self._enter(x)
+        for i, block in enumerate(self.blocks[:stop]):
+            x, g = (
+                checkpoint(block, x, g, geometry)
+                if self.grad_checkpointing
+                else block(x, g, geometry)
+            )
+            if i in indices:
+                grids.append(x)
+        return x, g, grids
+
+    def _enter(self, x: Tensor) -> tuple[Tensor, Tensor | None, Geometry]:
         x = self.embed(x)
         g: Tensor | None = None
         if self.global_tokens is not None:
             g = self.global_tokens.expand(x.shape[0], -1, -1)
-        if self.geometry is not None:
-            geometry = self.geometry(x)
-        assert geometry is not None
-        for block in self.blocks:
-            if self.grad_checkpointing and not torch.jit.is_scripting():
-                x, g = checkpoint(block, x, g, geometry)
-            else:
-                x, g = block(x, g, geometry)
-        return x, g, geometry
+        return x, g, self.geometry(x)

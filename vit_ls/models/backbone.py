@@ -14,7 +14,7 @@ from timm.layers import (
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
-from vit_ls.layers import Geometry, Stage
+from vit_ls.layers import Stage
 from vit_ls.models.build import build_stage, grid_after
 from vit_ls.models.convert import fit
 from vit_ls.models.specs import BackboneSpec
@@ -75,6 +75,7 @@ class StagedTransformer(nn.Module):
         self.num_classes = num_classes
         self.output_fmt = "NCHW"
         self.released = spec.released
+        self.maps_of_blocks = spec.maps_of_blocks
         grid = to_2tuple(spec.img_size if img_size is None else img_size)
         depths = [stage.depth for stage in spec.stages]
         rates: Any = calculate_drop_path_rates(drop_path_rate, depths, stagewise=True)
@@ -85,9 +86,12 @@ class StagedTransformer(nn.Module):
             grid = grid_after(grid, stage)
             stages.append(build_stage(stage, spec, in_chans, grid, rates[i], device, dtype))
             in_chans = stage.dim
-            reduction *= 1 if stage.embed is None else stage.embed.stride
-            self.feature_info.append(
-                {"num_chs": stage.dim, "reduction": reduction, "module": f"stages.{i}"}
+            reduction *= stage.embed.stride
+            info = {"num_chs": stage.dim, "reduction": reduction}
+            self.feature_info += (
+                [info | {"module": f"stages.{i}.blocks.{j}"} for j in range(stage.depth)]
+                if spec.maps_of_blocks
+                else [info | {"module": f"stages.{i}"}]
             )
         self.stages = nn.ModuleList(stages)
         self.num_features = self.head_hidden_size = spec.stages[-1].dim
@@ -226,14 +230,14 @@ class StagedTransformer(nn.Module):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """The maps at the end of chosen stages.
+        """The maps at the end of chosen stages, or blocks where the spec says so.
 
         Args:
             x: Images [B,Cin,H,W].
-            indices: The last n stages if an int, the named ones (negative from the end) if a list,
-                all if None.
-            norm: Apply the final norm to the map of the last stage.
-            stop_early: Do not run the stages after the last one asked for; then the final norm does
+            indices: The last n of `feature_info` if an int, the named ones (negative from the end)
+                if a list, all if None.
+            norm: Apply the final norm to the last map of all.
+            stop_early: Do not run the blocks after the last map asked for; then the final norm does
                 not run either.
             output_fmt: "NCHW", the only one.
             intermediates_only: Return the maps alone.
@@ -242,22 +246,34 @@ class StagedTransformer(nn.Module):
             The maps [B,C,H',W'], or the final features (see `forward_features`) and the maps.
         """
         assert output_fmt == "NCHW", f"output_fmt must be 'NCHW', got {output_fmt!r}."
-        take_indices, max_index = feature_take_indices(len(self.stages), indices)
-        last = len(self.feature_info) - 1
-        stages = self.stages[: max_index + 1] if stop_early else self.stages
-        maps = []
+        places = self._places()
+        take_indices, max_index = feature_take_indices(len(places), indices)
+        whole = not stop_early or max_index == len(places) - 1
+        last_stage, last_block = places[-1 if whole else max_index]
+        maps: list[Tensor] = []
         g: Tensor | None = None
-        geometry: Geometry | None = None
         x = x.permute(0, 2, 3, 1)
-        for i, stage in enumerate(stages):
-            x, g, geometry = stage(x, geometry)
-            if i in take_indices:
-                maps.append((self.norm(x) if norm and i == last else x).permute(0, 3, 1, 2))
+        for i, stage in enumerate(self.stages[: last_stage + 1]):
+            assert isinstance(stage, Stage)
+            blocks = [places[taken][1] for taken in take_indices if places[taken][0] == i]
+            stop = last_block + 1 if i == last_stage else None
+            x, g, grids = stage.forward_intermediates(x, blocks, stop)
+            maps += grids
+        if norm and max_index == len(self.feature_info) - 1:
+            maps[-1] = self.norm(maps[-1])
+        maps = [grid.permute(0, 3, 1, 2) for grid in maps]
         if intermediates_only:
             return maps
-        if len(stages) == len(self.stages):
+        if whole:
             x = self._final(x, g)
         return x.permute(0, 3, 1, 2), maps
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Stage and block after which there is each map of `forward_intermediates`."""
+        depths = [len(stage.blocks) for stage in self.stages if isinstance(stage, Stage)]
+        if self.maps_of_blocks:
+            return [(i, j) for i, depth in enumerate(depths) for j in range(depth)]
+        return [(i, depth - 1) for i, depth in enumerate(depths)]
 
     def prune_intermediate_layers(
         self,
@@ -276,9 +292,14 @@ class StagedTransformer(nn.Module):
             The indices, none of them negative.
         """
         take_indices: list[int]
-        take_indices, max_index = feature_take_indices(len(self.stages), indices)
-        shorter = max_index < len(self.stages) - 1
-        self.stages = self.stages[: max_index + 1]
+        places = self._places()
+        take_indices, max_index = feature_take_indices(len(places), indices)
+        shorter = max_index < len(places) - 1
+        last_stage, last_block = places[max_index]
+        self.stages = self.stages[: last_stage + 1]
+        stage = self.stages[last_stage]
+        assert isinstance(stage, Stage)
+        stage.blocks = stage.blocks[: last_block + 1]
         if prune_norm or shorter:
             self.norm = nn.Identity()
         if shorter:
@@ -296,9 +317,8 @@ class StagedTransformer(nn.Module):
         """
         x = x.permute(0, 2, 3, 1)
         g: Tensor | None = None
-        geometry: Geometry | None = None
         for stage in self.stages:
-            x, g, geometry = stage(x, geometry)
+            x, g = stage(x)
         return self._final(x, g).permute(0, 3, 1, 2)
 
     def _final(self, x: Tensor, g: Tensor | None) -> Tensor:

@@ -39,21 +39,19 @@ def build_stage(
         device: Of the parameters.
         dtype: Of the parameters.
     """
-    embed: nn.Module = nn.Identity()
-    if spec.embed is not None:
-        embed = ConvEmbed(
-            in_chans,
-            spec.dim,
-            kernel=spec.embed.kernel,
-            stride=spec.embed.stride,
-            padding=spec.embed.padding,
-            cut=spec.embed.cut,
-            norm_eps=backbone.norm_eps if spec.embed.norm else None,
-            pos_grid=grid if spec.embed.position else None,
-            pos_axes=spec.embed.position == "axes",
-            device=device,
-            dtype=dtype,
-        )
+    embed = ConvEmbed(
+        in_chans,
+        spec.dim,
+        kernel=spec.embed.kernel,
+        stride=spec.embed.stride,
+        padding=spec.embed.padding,
+        cut=spec.embed.cut,
+        norm_eps=backbone.norm_eps if spec.embed.norm else None,
+        pos_grid=grid if spec.embed.position else None,
+        pos_axes=spec.embed.position == "axes",
+        device=device,
+        dtype=dtype,
+    )
     blocks: list[nn.Module] = [
         Block(
             spec.dim,
@@ -69,7 +67,7 @@ def build_stage(
     ]
     return Stage(
         embed,
-        None if spec.embed is None else _geometry(spec, grid, device, dtype),
+        _geometry(spec, grid, device, dtype),
         blocks,
         dim=spec.dim,
         num_global=spec.num_global,
@@ -80,8 +78,6 @@ def build_stage(
 
 def grid_after(grid: tuple[int, int], spec: StageSpec) -> tuple[int, int]:
     """(H, W) of a stage whose input is `grid`: divided by its stride and rounded up, or cut."""
-    if spec.embed is None:
-        return grid
     stride = spec.embed.stride
     if spec.embed.cut:
         beyond = 2 * spec.embed.padding - spec.embed.kernel

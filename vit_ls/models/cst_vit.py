@@ -3,14 +3,18 @@
 https://openreview.net/forum?id=nWTzIsgrYNN treats sequences; these models are ours.
 
 `cst_vit_*` has DeiT's layout (arXiv:2012.12877) and takes weights of a plain ViT. Its blocks stand
-on one grid, each a stage of its own, so that P_l and P_g exist once and each block gives a feature
-map. `cst_vil_*` has Vision Longformer's layout with composite slice attention in the two stages
-that have windows; their dims differ, so each has its own P_l and P_g.
+on one grid, with one P_l and P_g, and each block gives a feature map. `cst_vil_*` has Vision
+Longformer's layout with composite slice attention in the two stages that have windows; their dims
+differ, so each has its own P_l and P_g.
 
 The paper's ablations are arguments of every model, the fields of
 `vit_ls.models.specs.CompositeSlice`:
 
     timm.create_model("cst_vit_small_patch16_224", slice_size=(1, 14), composition="parallel")
+
+and of `cst_vil_*`, which has two stages with slices, one for each where they differ:
+
+    timm.create_model("cst_vil_small", slice_size=((7, 7), (4, 4)), alpha=(1.0, 2.0))
 """
 
 from dataclasses import fields
@@ -54,12 +58,12 @@ __all__ = [
 def _plain(
     img_size: int, patch: int, dim: int, depth: int, heads: int, slice_size: int
 ) -> BackboneSpec:
-    stage = StageSpec(None, heads, dim, 1, CompositeSlice(slice_size))
-    first = StageSpec(Embed(patch, patch, norm=False), heads, dim, 1, stage.attention)
+    embed = Embed(patch, patch, norm=False)
     return BackboneSpec(
-        stages=(first,) + (stage,) * (depth - 1),
+        stages=(StageSpec(embed, heads, dim, depth, CompositeSlice(slice_size)),),
         img_size=img_size,
-        feature_stages=tuple(i * depth // 4 - 1 for i in (1, 2, 3, 4)),
+        maps_of_blocks=True,
+        features=tuple(i * depth // 4 - 1 for i in (1, 2, 3, 4)),
     )
 
 
@@ -107,7 +111,7 @@ VARIANTS = {
 default_cfgs = generate_default_cfgs(
     {
         f"{name}.untrained": default_cfg(
-            spec.img_size, stride=prod(s.embed.stride for s in spec.stages if s.embed), crop_pct=0.9
+            spec.img_size, stride=prod(s.embed.stride for s in spec.stages), crop_pct=0.9
         )
         for name, spec in VARIANTS.items()
     }

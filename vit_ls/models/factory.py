@@ -49,7 +49,7 @@ def create(variant: str, spec: BackboneSpec, pretrained: bool, **kwargs: Any) ->
     Raises:
         FileNotFoundError: The weights can neither be fetched nor are they in a cache.
     """
-    features = spec.feature_stages or tuple(range(len(spec.stages)))
+    features = spec.features or tuple(range(len(spec.stages)))
 
     def build(**more: Any) -> StagedTransformer:
         model: StagedTransformer = build_model_with_cfg(

@@ -28,7 +28,7 @@ _RELEASED_NAMES = (
 
 _PLAIN_NAMES = (
     (r"^patch_embed\.", "stages.0.embed."),
-    (r"^blocks\.(\d+)\.", r"stages.\1.blocks.0."),
+    (r"^blocks\.", "stages.0.blocks."),
     (r"^head\.", "head.fc."),
 )
 

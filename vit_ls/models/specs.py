@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from vit_ls.layers import Activation, Convolutions
+from vit_ls.layers import (
+    Activation,
+    Aggregation,
+    Composition,
+    Convolutions,
+    LocalMixer,
+    PosEmbed,
+)
 
 
 @dataclass(frozen=True)
@@ -41,11 +48,11 @@ class CompositeSlice:
 
     slice_size: int | Sequence[int]
     """Side of a square slice, or (a, b), in tokens."""
-    composition: str = "local_global"
-    aggregation: str = "mean"
-    local_mixer: str = "attention"
+    composition: Composition = "local_first"
+    aggregation: Aggregation = "mean"
+    local_mixer: LocalMixer = "attention"
     mixer_hidden: int = 16
-    pos_embed: str = "ms_vipe"
+    pos_embed: PosEmbed = "ms_vipe"
     """"absolute" goes with an `Embed.position` at the bottom."""
     alpha: float = 1.0
     shared_qkv: bool = True
@@ -73,8 +80,7 @@ class Embed:
 class StageSpec:
     """An embedding and the blocks that follow it on one grid."""
 
-    embed: Embed | None
-    """None: the stage goes on in the grid of the stage before and shares what it made."""
+    embed: Embed
     num_heads: int
     dim: int
     depth: int
@@ -101,8 +107,10 @@ class BackboneSpec:
     released: Literal["cvt", "vil"] | None = None
     """The kind of file (`vit_ls.models.convert.KINDS`) that this architecture was released in: it
     must fit whole, where other models take what they can use of it."""
-    feature_stages: tuple[int, ...] | None = None
-    """Stages whose maps timm's `features_only` gives where it is not told which; None for all."""
+    maps_of_blocks: bool = False
+    """Each block gives a feature map, as in timm's plain ViT; else each stage gives one."""
+    features: tuple[int, ...] | None = None
+    """Which of the maps timm's `features_only` gives where it is not told; None for all."""
 
 
 def change_long_short(
@@ -146,27 +154,39 @@ def change_composite_slice(spec: BackboneSpec, **options: Any) -> BackboneSpec:
 
     Args:
         spec: To change.
-        **options: Fields of `CompositeSlice`, for all of its stages alike.
+        **options: Fields of `CompositeSlice`: one value for all of its stages, or a sequence of one
+            for each. Since (a, b) is one slice, slices that differ are ((a, b), (c, d)).
+
+    Raises:
+        ValueError: a sequence whose length is not the number of these stages.
     """
-    stages = [
-        replace(stage, attention=replace(stage.attention, **options))
-        if isinstance(stage.attention, CompositeSlice)
-        else stage
-        for stage in spec.stages
+    places = [
+        i for i, stage in enumerate(spec.stages) if isinstance(stage.attention, CompositeSlice)
     ]
-    if "pos_embed" in options and stages[0].embed is not None:
-        embed = replace(
-            stages[0].embed, position="grid" if options["pos_embed"] == "absolute" else None
+    by_stage = {
+        name: _per_stage(name, value, len(places), pairs=name == "slice_size")
+        for name, value in options.items()
+    }
+    stages = list(spec.stages)
+    for n, i in enumerate(places):
+        attention = replace(
+            stages[i].attention, **{name: values[n] for name, values in by_stage.items()}
         )
+        stages[i] = replace(stages[i], attention=attention)
+    if "pos_embed" in options:
+        absolute = "absolute" in by_stage["pos_embed"]
+        embed = replace(stages[0].embed, position="grid" if absolute else None)
         stages[0] = replace(stages[0], embed=embed)
     return replace(spec, stages=tuple(stages))
 
 
-def _per_stage(name: str, value: int | Sequence[int] | None, n: int) -> Sequence[int | None]:
-    if value is None or isinstance(value, int):
+def _per_stage(name: str, value: Any, n: int, *, pairs: bool = False) -> Sequence[Any]:
+    """The value for each of n stages; `pairs` where two numbers are one value."""
+    one = not isinstance(value, Sequence) or isinstance(value, str)
+    if one or (pairs and not any(isinstance(v, Sequence) for v in value)):
         return (value,) * n
     if len(value) != n:
         raise ValueError(
-            f"{name} must be one number or one for each of {n} stages, got {name}={value}."
+            f"{name} must be one value or one for each of {n} stages, got {name}={value}."
         )
     return value

@@ -79,7 +79,6 @@ def _with_position(spec: BackboneSpec, position: Position) -> BackboneSpec:
     relative = position == "relative"
     stages = []
     for stage in spec.stages:
-        assert stage.embed is not None
         attention: LongShort | Full = Full(relative)
         if isinstance(stage.attention, LongShort):
             attention = replace(stage.attention, position_table=relative, token_bias=relative)

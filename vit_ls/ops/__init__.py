@@ -3,7 +3,6 @@
 from vit_ls.ops.composite_slice import (
     attend_slices,
     project_positions,
-    resize_positions,
     slice_attention,
     slice_embedding,
     slice_halo,
@@ -11,10 +10,10 @@ from vit_ls.ops.composite_slice import (
 )
 from vit_ls.ops.impl import Positions, Windows
 from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
+from vit_ls.ops.position_embedding import resize_axis, resize_positions
 from vit_ls.ops.relative_position import (
     grid_bias,
     narrow_window_table,
-    resize_axis,
     resize_grid_table,
     resize_window_table,
     window_bias,
@@ -23,13 +22,20 @@ from vit_ls.ops.relative_position import (
     window_table_rows,
 )
 from vit_ls.ops.rules import use_implementation
-from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
+from vit_ls.ops.softmax_attention import (
+    attend,
+    check_heads,
+    merge_heads,
+    softmax_float32,
+    split_heads,
+)
 
 __all__ = [
     "Positions",
     "Windows",
     "attend",
     "attend_slices",
+    "check_heads",
     "dynamic_projection",
     "global_attention",
     "grid_bias",

@@ -187,14 +187,3 @@ def attend_slices(
     # [B,h,N,d] -> [B,Nh,Nw,1,1,C] -> [B,Nh,Nw,a,b,C] -> [B,H,W,C]
     y = merge_heads(attend(q, k, v, seen)).unflatten(1, (slices[0], slices[1], 1, 1))
     return merge(y.expand(-1, -1, -1, slice_size[0], slice_size[1], -1), height, width)
-
-
-@register_notrace_function
-def resize_positions(positions: Tensor, height: int, width: int) -> Tensor:
-    """Resize position embeddings bicubically to another grid: [H0,W0,C] -> [height,width,C].
-
-    On the grid they were made for that changes no bit of them, which spares a branch on the size.
-    """
-    image = positions.permute(2, 0, 1)[None]
-    image = F.interpolate(image, size=[height, width], mode="bicubic", align_corners=False)
-    return image[0].permute(1, 2, 0)

@@ -116,11 +116,6 @@ def _window_rows(window: int, like: Tensor) -> Tensor:
     return index.view(side, side).flip(0, 1)
 
 
-def resize_axis(positions: Tensor, size: int) -> Tensor:
-    """Resize positions along one axis, as the released ViL code does: [N0,C] -> [size,C]."""
-    return _resize(positions.T[:, None], 1, size)[:, 0].T
-
-
 def _resize(image: Tensor, height: int, width: int) -> Tensor:
     """[h,Y,X] -> [h,height,width], bilinear, corners not aligned, as the reference does."""
     return F.interpolate(image[None], size=[height, width], mode="bilinear", align_corners=False)[0]

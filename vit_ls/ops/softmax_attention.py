@@ -64,6 +64,14 @@ def _rounds_once(scores: Tensor) -> bool:
     return scores.is_cpu and torch.is_grad_enabled()
 
 
+def check_heads(dim: int, num_heads: int) -> None:
+    """Raise ValueError unless `num_heads` heads share `dim` channels evenly."""
+    if num_heads < 1 or dim % num_heads:
+        raise ValueError(
+            f"dim must be divisible by num_heads, got dim={dim}, num_heads={num_heads}."
+        )
+
+
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """[B,N,C] -> [B,h,N,d]. A view."""
     return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)

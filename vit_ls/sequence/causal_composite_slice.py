@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit_ls.layers.long_short import check_heads
 from vit_ls.layers.projections import LinearQKV
-from vit_ls.ops import attend, merge_heads, project_positions, split_heads
+from vit_ls.ops import attend, check_heads, merge_heads, project_positions, split_heads
 from vit_ls.sequence.composite_slice import SlicePositions, check_positions, slice_reach
 from vit_ls.sequence.spans import (
     check_row,
@@ -112,8 +111,8 @@ class CausalCompositeSliceAttention1d(nn.Module):
         first = -state.length % self.slice_size
         for part in (x[:, :first], x[:, first:]):
             if part.shape[1]:
-                y_l, kv = self._attend_locally(part, state, pos_q, pos_k)
-                y_g, state = self._attend_globally(y_l, kv, positions, state)
+                y_l, kv = self._attend_in_slices(part, state, pos_q, pos_k)
+                y_g, state = self._attend_among_slices(y_l, kv, positions, state)
                 outputs.append(y_l + y_g)
         return self.proj(torch.cat(outputs, dim=1)), state
 
@@ -133,7 +132,7 @@ class CausalCompositeSliceAttention1d(nn.Module):
             )
         return state
 
-    def _attend_locally(
+    def _attend_in_slices(
         self, x: Tensor, state: SliceState, pos_q: Tensor | None, pos_k: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Y_l [B,T,C], and keys and values of x and of what it reaches [2,B,E+begun+T,C].
@@ -158,7 +157,7 @@ class CausalCompositeSliceAttention1d(nn.Module):
         y = attend(tiles_to_heads(q, h), tiles_to_heads(k, h), tiles_to_heads(v, h), seen)
         return untile(heads_to_tiles(y, h), T), kv
 
-    def _attend_globally(
+    def _attend_among_slices(
         self, y_l: Tensor, kv: Tensor, positions: SlicePositions | None, state: SliceState
     ) -> tuple[Tensor, SliceState]:
         """Y_g of each token of Y_l [B,T,C], and the state after them."""

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
-from vit_ls.layers.long_short import KeyValueNorm, check_heads
-from vit_ls.ops import attend, dynamic_projection, split_heads
+from vit_ls.layers.long_short import KeyValueNorm
+from vit_ls.ops import attend, check_heads, dynamic_projection, split_heads
 from vit_ls.sequence.spans import (
     check_row,
     heads_to_tiles,

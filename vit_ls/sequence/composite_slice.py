@@ -6,7 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from vit_ls.grid import halo_mask, num_windows
-from vit_ls.layers import CompositeSliceAttention, Geometry
+from vit_ls.layers import (
+    Aggregation,
+    CompositeSliceAttention,
+    Composition,
+    Geometry,
+    LocalMixer,
+    PosEmbed,
+)
 from vit_ls.layers.composite_slice import SliceMlp
 from vit_ls.sequence.spans import check_row, row_mask
 
@@ -77,8 +84,8 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
     and every slice sees every slice that has a real token.
 
     Differs from the paper: keys outside the sequence receive no attention, where Eq. 11 has zeros;
-    padding is left out of the means, and slices of padding alone are left out of the global
-    attention; an output projection follows.
+    padding is left out of the means, and slices of padding alone are left out of the
+    attention among slices; an output projection follows.
 
     Args:
         dim: C, divisible by num_heads.
@@ -90,7 +97,7 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
         mixer_hidden: Hidden width of that MLP.
         pos_embed: "ms_vipe" for P_l and P_g, "absolute" for neither.
         alpha: Extent of a slice's keys, 1 to 3.
-        shared_qkv: The same W_q, W_k, W_v for the local and the global attention.
+        shared_qkv: The same W_q, W_k, W_v for both attentions.
         device: Of the parameters.
         dtype: Of the parameters.
 
@@ -104,11 +111,11 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
         num_heads: int,
         *,
         slice_size: int,
-        composition: str = "local_global",
-        aggregation: str = "mean",
-        local_mixer: str = "attention",
+        composition: Composition = "local_first",
+        aggregation: Aggregation = "mean",
+        local_mixer: LocalMixer = "attention",
         mixer_hidden: int = 16,
-        pos_embed: str = "ms_vipe",
+        pos_embed: PosEmbed = "ms_vipe",
         alpha: float = 1.0,
         shared_qkv: bool = True,
         device: torch.device | None = None,

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from vit_ls.layers.long_short import check_heads
 from vit_ls.layers.projections import LinearQKV
-from vit_ls.ops import attend, merge_heads, split_heads
+from vit_ls.ops import attend, check_heads, merge_heads, split_heads
 from vit_ls.sequence.spans import check_row, row_mask
 
 

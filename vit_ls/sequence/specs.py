@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from vit_ls.layers import Aggregation, Composition, LocalMixer, PosEmbed
+
 
 @dataclass(frozen=True)
 class Full:
@@ -27,11 +29,11 @@ class CompositeSlice:
     slice_size: int
     """L, in tokens."""
     alpha: float = 1.0
-    composition: str = "local_global"
-    aggregation: str = "mean"
-    local_mixer: str = "attention"
+    composition: Composition = "local_first"
+    aggregation: Aggregation = "mean"
+    local_mixer: LocalMixer = "attention"
     mixer_hidden: int = 16
-    pos_embed: str = "ms_vipe"
+    pos_embed: PosEmbed = "ms_vipe"
     """"absolute" adds one embedding at the bottom instead."""
     shared_qkv: bool = True
 
