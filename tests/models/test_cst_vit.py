@@ -184,7 +184,7 @@ def deit():
 
 TAKEN = (
     ("patch_embed.", "stages.0.embed."),
-    *((f"blocks.{i}.", f"stages.{i}.blocks.0.") for i in range(12)),
+    ("blocks.", "stages.0.blocks."),
     ("norm.", "norm."),
     ("head.", "head.fc."),
 )
