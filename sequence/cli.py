@@ -11,12 +11,13 @@ from timm.utils import random_seed
 from torch import nn
 
 from sequence.data import Batches, HeldOut, Task
-from sequence.models import NextToken, make_model
-from sequence.report import write_report
+from sequence.models import NextToken, make_model, nats_by_place
+from sequence.report import Findings, accuracies, bits, write_report
 from sequence.settings import SequenceConfig, check_given
 from sequence.tasks import listops, pathfinder, released, text
 from vit_ls import engine
 from vit_ls.config import ConfigError, Parser, read
+from vit_ls.count import count_params
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -41,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             task = open_task(config)
             random_seed(config.seed)
             model = make_model(config, task).to(ranks.device)
+            if config.initial_checkpoint:
+                engine.check_weights_file("--initial-checkpoint", Path(config.initial_checkpoint))
+                engine.load_weights(model, Path(config.initial_checkpoint), use_ema=None)
             best = _trainer(model, task, config, ranks).fit(stop)
             _test(model, best, task, config, ranks)
 
@@ -81,13 +85,15 @@ def open_task(config: SequenceConfig) -> Task:
             seed=config.data_seed,
         )
     if config.task == "bytes" and config.data_dir:
-        return text.published(folder, length)
+        return text.published(folder, length, config.memory)
     if config.task == "bytes":
-        return text.library(length, config.samples * length, config.data_seed)
-    if config.task in ("digits", "pathfinder") and config.data_dir:
-        raise ConfigError(f"--task {config.task} makes its own data, got --data-dir.")
+        return text.library(length, config.samples * length, config.data_seed, memory=config.memory)
+    if config.task == "digits" and config.data_dir:
+        raise ConfigError("--task digits brings its own data, got --data-dir.")
     if config.task == "digits":
         return released.digits()
+    if config.task == "pathfinder" and config.data_dir:
+        return pathfinder.read(folder, difficulty=config.difficulty)
     if config.task == "pathfinder":
         return pathfinder.generated(
             config.samples, difficulty=config.difficulty, seed=config.data_seed
@@ -110,9 +116,11 @@ def _trainer(
         epoch_updates=config.epoch_updates,
         classes=[f"{config.task} {number}" for number in range(task.num_classes)],
     )
-    longest = task.train.ids.shape[-1] - (task.train.labels is None)
+    longest = task.train.longest
     if longest > config.length:
-        raise ConfigError(f"--length must be at least {longest} for this data, got it less.")
+        raise ConfigError(
+            f"--length must be at least {longest} for this data, got {config.length}."
+        )
     if not batches.fills_a_batch:
         raise ConfigError(
             f"--batch-size must be at most the {len(task.train.ids)} training samples, divided by "
@@ -139,18 +147,27 @@ def _test(
     engine.load_weights(model, best.checkpoint, use_ema=None)
     size = config.validation_batch_size or config.batch_size
     context = engine.autocast(config.amp, config.amp_dtype, ranks.device)
-    result = engine.evaluate(model, HeldOut(task.test, size, ranks), ranks, context, per_image=True)
+    batches = HeldOut(task.test, size, ranks)
+    findings: Findings
+    if task.test.labels is None:
+        findings = bits(nats_by_place(model, batches, ranks, context, task.test.longest))
+    else:
+        said = engine.evaluate(model, batches, ranks, context, per_image=True)
+        findings = accuracies(task, said)
     if not ranks.primary:
         return
     folder = best.checkpoint.parent
-    line = write_report(folder, config, task, result)
+    line = write_report(folder, config, task, findings, count_params(model))
     sys.stdout.write(f"{line} epoch={best.epoch} checkpoint={best.checkpoint}\n")
     if config.generate and isinstance(model, NextToken):
-        prompt = torch.frombuffer(bytearray(config.prompt.encode() or b"\n"), dtype=torch.uint8)
-        drawn = torch.Generator(ranks.device).manual_seed(config.seed)
-        ids = model.model.generate(
-            prompt[None].long().to(ranks.device), config.generate, temperature=0.8, generator=drawn
-        )
-        written = bytes(ids[0].tolist()).decode(errors="replace")
+        written = _continued(model, config, ranks.device)
         (folder / "sample.txt").write_text(written, encoding="utf-8")
         sys.stdout.write(written + "\n")
+
+
+def _continued(model: NextToken, config: SequenceConfig, device: torch.device) -> str:
+    """What the model makes of the prompt, byte by byte."""
+    prompt = torch.tensor(list(config.prompt.encode() or b"\n"), device=device)
+    drawn = torch.Generator(device).manual_seed(config.seed)
+    ids = model.model.generate(prompt[None], config.generate, temperature=0.8, generator=drawn)
+    return bytes(ids[0].tolist()).decode(errors="replace")

@@ -13,7 +13,7 @@ class Split(NamedTuple):
     """Sequences and what to say of them."""
 
     ids: Tensor
-    """Token ids [samples,N], or [samples,2,N] of pairs; of a language model [samples,N+1]."""
+    """Token ids [samples,N], or [samples,2,N] of pairs; of a language model [samples,M+N+1]."""
     labels: Tensor | None
     """Classes [samples]; None for a language model, whose labels are the next tokens."""
     groups: Tensor | None = None
@@ -22,6 +22,13 @@ class Split(NamedTuple):
     """What a rule says that knows only one thing of a sample [samples]."""
     padded: bool = False
     """Whether id 0 is padding."""
+    memory: int = 0
+    """Tokens in front of a language model's block that are read and not predicted."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that a model is to take at once."""
+        return self.ids.shape[-1] - (self.memory + 1 if self.labels is None else 0)
 
 
 class Task(NamedTuple):
@@ -112,8 +119,8 @@ def batch(split: Split, chosen: Tensor, device: torch.device) -> tuple[Tensor, T
     """Ids and labels of some samples; padding that all of them have is cut off."""
     ids = split.ids[chosen].long()
     if split.labels is None:
-        # [B,N+1] -> [B,N], [B*N]
-        return ids[:, :-1].to(device), ids[:, 1:].flatten().to(device)
+        # [B,M+N+1] -> [B,M+N], [B*N]
+        return ids[:, :-1].to(device), ids[:, split.memory + 1 :].flatten().to(device)
     if split.padded:
         used = (ids != 0).flatten(0, -2).any(0).nonzero()
         ids = ids[..., : int(used[-1]) + 1 if len(used) else 1]

@@ -1,10 +1,15 @@
-"""The model of a task's settings."""
+"""The model of a task's settings, and how well it predicts each place."""
+
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from sequence.data import Task
+from sequence.data import HeldOut, Task
 from sequence.settings import SequenceConfig
+from vit_ls.engine import Ranks
 from vit_ls.sequence import (
     CausalCompositeSlice,
     CausalLongShort,
@@ -19,15 +24,25 @@ from vit_ls.sequence.specs import Attention, CausalAttention
 
 
 class NextToken(nn.Module):
-    """A language model as a classifier of each token: logits [B*N,V], the engine's labels too."""
+    """A language model as a classifier of each token: logits [B*N,V], the engine's labels too.
+
+    Differs from the released code of arXiv:2107.02192: what its memory carries from batch to batch
+    is computed for each block from the M bytes before it, by the weights of that moment. So a batch
+    says all that an update needs, a run goes on bit by bit where it was stopped, and a token of a
+    deep layer sees no further back than M + N.
+    """
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, ids: Tensor) -> Tensor:
-        """[B,N] -> [B*N,V]."""
-        logits: Tensor = self.model(ids)[0]
+        """[B,M+N] -> [B*N,V], of which nothing flows back into the first M."""
+        M, memory = self.model.memory_length, None
+        if M:
+            with torch.no_grad():
+                memory = self.model(ids[:, :M])[1]
+        logits: Tensor = self.model(ids[:, M:], memory)[0]
         return logits.flatten(0, 1)
 
 
@@ -46,6 +61,8 @@ def make_model(config: SequenceConfig, task: Task) -> nn.Module:
                 hidden=config.hidden,
                 attention=_causal(config),
                 max_length=config.length if sliced else None,
+                memory_length=config.memory,
+                residual=config.residual,
                 dropout=drop,
             )
         )
@@ -66,6 +83,28 @@ def make_model(config: SequenceConfig, task: Task) -> nn.Module:
     )
 
 
+@torch.no_grad()
+def nats_by_place(
+    model: nn.Module,
+    batches: HeldOut,
+    ranks: Ranks,
+    context: AbstractContextManager[Any],
+    length: int,
+) -> Tensor:
+    """Mean loss at each place of a block, over all blocks of all processes: float64 [N]."""
+    model.eval()
+    # the last one counts blocks
+    totals = torch.zeros(length + 1, dtype=torch.float64)
+    for ids, targets in batches:
+        with context:
+            logits = model(ids)
+        losses = cross_entropy(logits.float(), targets, reduction="none").view(-1, length)
+        totals[:-1] += losses.double().sum(0).cpu()
+        totals[-1] += len(losses)
+    totals = ranks.total(totals)
+    return totals[:-1] / totals[-1]
+
+
 def _both_directions(config: SequenceConfig) -> Attention:
     if config.attention == "full":
         return Full()
@@ -75,9 +114,9 @@ def _both_directions(config: SequenceConfig) -> Attention:
 
 
 def _causal(config: SequenceConfig) -> CausalAttention:
-    """Full attention is a window over the whole block, so that positions are the same in all."""
+    """Full attention is a window over all that a block sees, with the positions of the others."""
     if config.attention == "cst":
         return CausalCompositeSlice(config.slice_size, config.alpha)
-    window = config.length if config.attention == "full" else config.window
+    window = config.memory + config.length if config.attention == "full" else config.window
     rank = config.rank if config.attention == "ls" else 0
     return CausalLongShort(window, config.segment, rank)

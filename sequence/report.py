@@ -1,12 +1,13 @@
 """What a run came to, beside what the papers print: report.json, report.md, and a picture."""
 
+import csv
 import itertools
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,47 +17,78 @@ from sequence.settings import SequenceConfig
 from vit_ls.engine import Evaluation
 from vit_ls.paper import COMPOSITE_SLICE_LRA, LANGUAGE_MODELS, LONG_SHORT_LRA
 
+# What two runs must have in common to be set side by side.
+_COMPARED = (
+    *("epochs", "epoch_updates", "batch_size", "grad_accum_steps", "lr", "opt", "weight_decay"),
+    *("dim", "depth", "num_heads", "hidden", "length", "memory", "drop"),
+)
 _PRINTED = ("listops", "text", "retrieval", "image", "pathfinder")
 
 
-def write_report(folder: Path, config: SequenceConfig, task: Task, result: Evaluation) -> str:
+class Findings(NamedTuple):
+    """What came out of a test split."""
+
+    values: dict[str, float]
+    """The main numbers; accuracies in percent."""
+    by: str = ""
+    """What they are told apart by, if anything."""
+    points: Sequence[tuple[str, float, int]] = ()
+    """Name, value, and number of samples of each part."""
+
+
+def write_report(
+    folder: Path, config: SequenceConfig, task: Task, findings: Findings, parameters: int
+) -> str:
     """Write the report of the test split into a run's folder.
 
     Returns:
         Its main numbers in one line.
     """
-    if config.task == "bytes":
-        values, points = _bits(config, result)
-    else:
-        values, points = _accuracies(task, result)
-    values |= {"task": config.task, "attention": config.attention, "data": task.source}
-    (folder / "report.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    (folder / "report.md").write_text(_markdown(config, values, points), encoding="utf-8")
-    if points:
-        _plot(folder / "report.png", points, values)
-    kept = ("bits_per_byte", "accuracy", "floor", "majority")
-    return "test " + " ".join(f"{k}={values[k]:.3f}" for k in kept if k in values)
-
-
-def _bits(config: SequenceConfig, result: Evaluation) -> tuple[dict[str, Any], list[Any]]:
-    """Bits per byte, and the share of right bytes by place in a block (powers of two)."""
-    assert result.per_image is not None
-    right = result.per_image.predictions[:, 0] == result.per_image.targets
-    by_place = right.view(-1, config.length).double().mean(0)
-    edges = [0, *(2**i for i in range(1, 20) if 2**i < config.length), config.length]
-    points = [
-        (f"{a}-{b - 1}", 100 * float(by_place[a:b].mean()), (b - a) * len(right) // config.length)
-        for a, b in itertools.pairwise(edges)
-    ]
-    values = {
-        "bits_per_byte": result.metrics["loss"] / math.log(2),
-        "accuracy": result.metrics["top1"],
-        "by": "place in the block",
+    epochs = _epochs(folder)
+    report = {
+        **findings.values,
+        "task": config.task,
+        "attention": attention_of(config),
+        "seed": config.seed,
+        "data": task.source,
+        "parameters": parameters,
+        "epochs": epochs,
+        "by": findings.by,
+        "points": findings.points,
+        "settings": {name: getattr(config, name) for name in _COMPARED},
     }
-    return values, points
+    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    (folder / "report.md").write_text(_markdown(config, report, findings), encoding="utf-8")
+    plot(folder / "report.png", [report])
+    kept = ("bits_per_byte", "accuracy", "floor", "majority")
+    return "test " + " ".join(f"{k}={findings.values[k]:.3f}" for k in kept if k in findings.values)
 
 
-def _accuracies(task: Task, result: Evaluation) -> tuple[dict[str, Any], list[Any]]:
+def attention_of(config: SequenceConfig) -> str:
+    """An attention and its numbers, as a person names them."""
+    causal = config.task == "bytes"
+    if config.attention == "cst":
+        return f"composite slices, L {config.slice_size}, alpha {config.alpha:g}"
+    if config.attention == "full":
+        return "full"
+    if config.attention == "window":
+        return f"window {config.window} alone"
+    segment = f", l {config.segment}" if causal else ""
+    return f"long-short, w {config.window}{segment}, r {config.rank}"
+
+
+def bits(nats: Tensor) -> Findings:
+    """Bits per byte, of all and by place in a block (powers of two), of the loss by place [N]."""
+    by_place = nats / math.log(2)
+    length = len(nats)
+    edges = [0, *(2**i for i in range(1, 20) if 2**i < length), length]
+    points = [
+        (f"{a}-{b - 1}", float(by_place[a:b].mean()), b - a) for a, b in itertools.pairwise(edges)
+    ]
+    return Findings({"bits_per_byte": float(by_place.mean())}, "place in the block", points)
+
+
+def accuracies(task: Task, result: Evaluation) -> Findings:
     """Accuracy in percent beside the floors, and by group."""
     labels = task.test.labels
     assert labels is not None
@@ -64,39 +96,48 @@ def _accuracies(task: Task, result: Evaluation) -> tuple[dict[str, Any], list[An
     assert result.per_image is not None
     right = result.per_image.predictions[:, 0] == result.per_image.targets
     commonest = task.train.labels.mode().values
-    values: dict[str, Any] = {
-        "accuracy": result.metrics["top1"],
-        "majority": _percent(labels == commonest),
-        "samples": len(labels),
-    }
+    values = {"accuracy": result.metrics["top1"], "majority": _percent(labels == commonest)}
     if task.test.floor is not None:
         values["floor"] = _percent(task.test.floor == labels)
+    if task.test.groups is None:
+        return Findings(values)
     points = []
-    if task.test.groups is not None:
-        values["by"] = "levels of the formula"
-        for group in task.test.groups.unique().tolist():
-            here = task.test.groups == group
-            points.append((str(group), _percent(right[here]), int(here.sum())))
-    return values, points
+    for group in task.test.groups.unique().tolist():
+        here = task.test.groups == group
+        points.append((str(group), _percent(right[here]), int(here.sum())))
+    return Findings(values, "levels of the formula", points)
+
+
+def _epochs(folder: Path) -> list[tuple[int, float, float]]:
+    """Epoch, training loss and loss of the validation split of each epoch of a run."""
+    with (folder / "summary.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("eval_loss")]
+    return [(int(r["epoch"]), float(r["train_loss"]), float(r["eval_loss"])) for r in rows]
 
 
 def _percent(right: Tensor) -> float:
     return 100 * float(right.double().mean())
 
 
-def _markdown(config: SequenceConfig, values: dict[str, Any], points: Sequence[Any]) -> str:
+def _markdown(config: SequenceConfig, report: dict[str, Any], findings: Findings) -> str:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "a CPU"
     lines = [
-        f"# {config.task}, {config.attention}",
+        f"# {config.task}: {report['attention']}",
         "",
-        f"Data: {values['data']}. Trained here for {config.epochs} epochs on {device}, seed "
-        f"{config.seed}, dim {config.dim}, depth {config.depth}, {config.length} tokens at most.",
+        f"Data: {report['data']}. Trained here for {len(report['epochs'])} epochs on {device}, seed "
+        f"{config.seed}, dim {config.dim}, depth {config.depth}, {config.length} tokens at most, "
+        f"{report['parameters']} parameters.",
         "",
-        *(f"- {k}: {v:.3f}" for k, v in values.items() if isinstance(v, float)),
+        *(f"- {name}: {value:.3f}" for name, value in findings.values.items()),
     ]
-    if points:
-        lines += ["", f"| {values['by']} | accuracy (%) | samples |", "| --- | ---: | ---: |"]
-        lines += [f"| {name} | {share:.1f} | {count} |" for name, share, count in points]
+    if findings.points:
+        bits = "bits_per_byte" in findings.values
+        what, counted = ("bits per byte", "places") if bits else ("accuracy (%)", "samples")
+        lines += ["", f"| {findings.by} | {what} | {counted} |", "| --- | ---: | ---: |"]
+        lines += [
+            f"| {name} | {value:.{2 if bits else 1}f} | {count} |"
+            for name, value, count in findings.points
+        ]
     printed = _printed(config.task)
     if printed:
         lines += ["", "The papers print, of their data, sizes and machines:", "", *printed]
@@ -123,20 +164,35 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
-def _plot(path: Path, points: Sequence[Any], values: dict[str, Any]) -> None:
+def plot(path: Path, reports: Sequence[dict[str, Any]]) -> None:
+    """Loss by epoch, and accuracy or bits by part, of one run or several of one task."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    figure, axis = plt.subplots(figsize=(5, 3.2), layout="constrained")
-    places = range(len(points))
-    axis.bar(places, [p[1] for p in points])
-    axis.set_xticks(places, [p[0] for p in points])
-    if "floor" in values:
-        axis.axhline(values["floor"], color="black", linestyle=":", label="root operator alone")
-        axis.legend()
-    axis.set(xlabel=values["by"], ylabel="accuracy (%)")
-    axis.tick_params(axis="x", rotation=45)
+    parted = bool(reports[0]["points"])
+    figure, axes = plt.subplots(
+        1, 1 + parted, figsize=(5 * (1 + parted), 3.4), layout="constrained", squeeze=False
+    )
+    for number, report in enumerate(reports):
+        epochs, trained, held_out = zip(*report["epochs"], strict=True)
+        style = {"color": f"C{number}", "marker": "."}
+        name = report["attention"]
+        axes[0, 0].plot(epochs, held_out, label=name, **style)
+        axes[0, 0].plot(epochs, trained, linestyle=":", **style)
+        if parted:
+            places = [point[0] for point in report["points"]]
+            axes[0, 1].plot(places, [point[1] for point in report["points"]], label=name, **style)
+    axes[0, 0].set(xlabel="epoch", ylabel="loss (nats): validation; dotted: training")
+    axes[0, 0].legend(fontsize=7)
+    if parted:
+        floor = reports[0].get("floor")
+        if floor is not None:
+            axes[0, 1].axhline(floor, color="black", linestyle=":", label="root operator alone")
+        what = "bits per byte" if "bits_per_byte" in reports[0] else "accuracy (%)"
+        axes[0, 1].set(xlabel=reports[0]["by"], ylabel=what)
+        axes[0, 1].tick_params(axis="x", rotation=45)
+        axes[0, 1].legend(fontsize=7)
     figure.savefig(path, dpi=110)
     plt.close(figure)

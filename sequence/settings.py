@@ -19,6 +19,7 @@ _SHARED = {
     *("float32_matmul_precision", "dist_timeout", "log_interval", "validation_batch_size"),
     *(
         "grad_accum_steps",
+        "initial_checkpoint",
         "resume",
         "resume_changed",
         "no_resume_opt",
@@ -60,6 +61,12 @@ class SequenceConfig(TrainConfig):
     epoch_updates: int | None = setting(
         None, "batches that make an epoch here; default: one pass over the data", _POSITIVE
     )
+    memory: int = setting(0, "bytes before a block that are read without a gradient", _COUNT)
+    residual: str = setting(
+        "input",
+        "what the branches of a byte model are added to; the LS paper's code: normalised",
+        Rule(choices=("input", "normalised")),
+    )
     samples: int = setting(4000, "training samples that are generated", _POSITIVE)
     brackets: bool = setting(True, "closing brackets in ListOps (the LS paper had none)")
     formula_depth: int = setting(10, "levels of the deepest ListOps formula", Rule(least=2))
@@ -93,8 +100,27 @@ class SequenceConfig(TrainConfig):
                 f"--formula-length must leave a length between its two, got {self.formula_length}.",
             ),
             (
-                self.generate and self.task != "bytes",
-                f"--generate is for --task bytes, got --task {self.task}.",
+                self.task != "bytes" and (self.generate or self.memory),
+                f"--generate and --memory are for --task bytes, got --task {self.task}.",
+            ),
+            (
+                self.task == "bytes" and self.attention in ("ls", "window") and not self.window,
+                "--window must be positive for --task bytes, got 0.",
+            ),
+            (
+                self.attention == "cst" and self.memory,
+                f"--memory is for long-short and full attention, got {self.memory} with cst.",
+            ),
+            (
+                self.memory % self.segment,
+                f"--memory must be whole segments of {self.segment}, got {self.memory}.",
+            ),
+            (
+                self.attention == "cst"
+                and self.generate
+                and len(self.prompt.encode() or b" ") + self.generate > self.length,
+                f"--prompt and --generate must fit into the --length {self.length} of composite "
+                f"slices, got {len(self.prompt.encode() or b' ')} and {self.generate}.",
             ),
         ):
             if broken:

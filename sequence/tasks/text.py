@@ -16,7 +16,7 @@ _PUBLISHED = ("enwik8", "text8")
 _HELD_OUT = 5_000_000
 
 
-def library(length: int, train_bytes: int, seed: int) -> Task:
+def library(length: int, train_bytes: int, seed: int, memory: int = 0) -> Task:
     """The modules of Python's standard library, each file in one split.
 
     Python Software Foundation License Version 2, https://docs.python.org/3/license.html. Which
@@ -26,6 +26,7 @@ def library(length: int, train_bytes: int, seed: int) -> Task:
         length: N of a block.
         train_bytes: How many bytes to train on, at most.
         seed: Of the order in which files are taken.
+        memory: M of a block.
     """
     folder = Path(sysconfig.get_paths()["stdlib"])
     parts: dict[str, list[bytes]] = {"train": [], "valid": [], "test": []}
@@ -37,14 +38,16 @@ def library(length: int, train_bytes: int, seed: int) -> Task:
         limit = train_bytes if part == "train" else train_bytes // 8
         if sum(map(len, parts[part])) < limit:
             parts[part].append(names[name].read_bytes())
-    blocks = {part: _blocks(b"".join(files), length) for part, files in parts.items()}
+    blocks = {part: _blocks(b"".join(files), length, memory) for part, files in parts.items()}
     if min(map(len, blocks.values())) == 0:
-        raise ConfigError(f"--length {length} must be less than the sources of {folder} hold.")
+        raise ConfigError(
+            f"--length and --memory must be less than is taken of {folder}, got {length}, {memory}."
+        )
     source = f"sources of Python {platform.python_version()} (PSF License), split by file"
-    return _task(blocks["train"], blocks["valid"], blocks["test"], source)
+    return _task(blocks["train"], blocks["valid"], blocks["test"], memory, source)
 
 
-def published(path: Path, length: int) -> Task:
+def published(path: Path, length: int, memory: int = 0) -> Task:
     """enwik8 or text8: the last 5 million bytes test, the 5 million before them choose.
 
     Raises:
@@ -61,19 +64,24 @@ def published(path: Path, length: int) -> Task:
         raise ConfigError(f"{found} must have 100000000 bytes, got {len(data)}.")
     cuts = (len(data) - 2 * _HELD_OUT, len(data) - _HELD_OUT)
     parts = (data[: cuts[0]], data[cuts[0] : cuts[1]], data[cuts[1] :])
-    train, valid, test = (_blocks(part, length) for part in parts)
-    return _task(train, valid, test, str(found))
+    train, valid, test = (_blocks(part, length, memory) for part in parts)
+    return _task(train, valid, test, memory, str(found))
 
 
-def _task(train: Tensor, valid: Tensor, test: Tensor, source: str) -> Task:
-    splits = (Split(train, None), Split(valid, None), Split(test, None))
+def _task(train: Tensor, valid: Tensor, test: Tensor, memory: int, source: str) -> Task:
+    splits = (Split(ids, None, memory=memory) for ids in (train, valid, test))
     return Task(*splits, vocab_size=_BYTES, num_classes=_BYTES, pad_id=None, source=source)
 
 
-def _blocks(data: bytes, length: int) -> Tensor:
-    """Blocks that share one byte: the last to be predicted is the next's first, [n,length+1]."""
+def _blocks(data: bytes, length: int, memory: int = 0) -> Tensor:
+    """Blocks and the bytes in front of each, [n,memory+length+1].
+
+    The last byte that a block predicts is the first of the next; the first `memory` bytes of all
+    and the first byte after them are predicted by none.
+    """
     tokens = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    return tokens.unfold(0, length + 1, length) if len(tokens) > length else tokens[:0].view(0, 0)
+    size = memory + length + 1
+    return tokens.unfold(0, size, length) if len(tokens) >= size else tokens[:0].view(0, 0)
 
 
 def _number(text: str) -> int:

@@ -25,7 +25,13 @@ from vit_ls.engine.results import check_reports, summarised
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.trainer import Best, Trainer
 from vit_ls.engine.update import autocast
-from vit_ls.engine.weights import class_names, fitted, load_weights, run_settings
+from vit_ls.engine.weights import (
+    check_weights_file,
+    class_names,
+    fitted,
+    load_weights,
+    run_settings,
+)
 
 __all__ = [
     "STOPPED_STATUS",
