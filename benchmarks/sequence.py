@@ -54,7 +54,7 @@ GENERATORS: dict[str, CausalAttention] = {
     "window 32 alone": CausalLongShort(32, 16, 0),
     "causal CST 32": CausalCompositeSlice(32),
 }
-LENGTHS = (1024, 2048, 4096, 8192, 16384)
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 PLACES = (256, 1024, 4096, 16384)
 _TOKENS = 40
 """Generated at each place, of which the median counts."""
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("benchmarks.sequence", description="Sequence forms by length.")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="N")
     parser.add_argument("--places", type=int, nargs="*", default=PLACES, help="t of generation")
-    parser.add_argument("--rounds", type=int, default=5, help="of which the least time counts")
+    parser.add_argument("--rounds", type=int, default=25, help="of which the least time counts")
     parser.add_argument("--threads", type=int, default=2, help="of the CPU")
     parser.add_argument("--cpu-time", action="store_true", help="of this process, not of the clock")
     parser.add_argument("--fit-from", type=int, default=2048, help="least length of the exponents")

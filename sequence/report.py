@@ -124,9 +124,9 @@ def _markdown(config: SequenceConfig, report: dict[str, Any], findings: Findings
     lines = [
         f"# {config.task}: {report['attention']}",
         "",
-        f"Data: {report['data']}. Trained here for {len(report['epochs'])} epochs on {device}, seed "
-        f"{config.seed}, dim {config.dim}, depth {config.depth}, {config.length} tokens at most, "
-        f"{report['parameters']} parameters.",
+        f"Data: {report['data']}. Trained here for {len(report['epochs'])} epochs on {device}, "
+        f"seed {config.seed}, dim {config.dim}, depth {config.depth}, {config.length} tokens at "
+        f"most, {report['parameters']} parameters.",
         "",
         *(f"- {name}: {value:.3f}" for name, value in findings.values.items()),
     ]

@@ -11,8 +11,10 @@ pixels of a ring. What touches an occupied place is drawn again, up to three tim
 fails the image, which starts over, and a distractor is left out.
 """
 
+import itertools
 import math
 import random
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +23,15 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from sequence.data import Split, Task
+from vit_ls.config import ConfigError
 
 SIDE = 32
 CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
+FOLDERS = {
+    "easy": "curv_baseline",
+    "intermediate": "curv_contour_length_9",
+    "hard": "curv_contour_length_14",
+}
 
 _LENGTH, _THICKNESS, _MARGIN, _BORDER = 2.0, 0.5, 1.0, 1
 _DISC = 1.5
@@ -100,6 +108,59 @@ def generated(samples: int, *, difficulty: str, seed: int) -> Task:
     train, valid, test = splits
     source = f"{samples} generated images, {difficulty}: {CONTOURS[difficulty]} dashes"
     return Task(train, valid, test, vocab_size=256, num_classes=2, pad_id=None, source=source)
+
+
+def read(folder: Path, *, difficulty: str) -> Task:
+    """The released images of a difficulty: the first 80 % train, the next 10 % choose.
+
+    In the order of the files of metadata, whose images are drawn alike; the Long Range Arena's own
+    order depends on the library that wrote its records. Images of an empty file are left out, as
+    there.
+
+    Raises:
+        ConfigError: They are not there, or not of this task.
+    """
+    root = folder / FOLDERS[difficulty]
+    lists = sorted((root / "metadata").glob("*.npy"), key=lambda path: (len(path.name), path.name))
+    if not lists:
+        raise ConfigError(
+            f"--data-dir must hold {FOLDERS[difficulty]}, of --difficulty {difficulty}, with its "
+            f"metadata (lra_release.gz, pathfinder32), got no {root / 'metadata'}."
+        )
+    images, labels = [], []
+    for path in lists:
+        # lines of text, whatever the name says
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            words = line.split(" ")
+            if len(words) < 4 or words[3] not in ("0", "1"):
+                raise ConfigError(
+                    f"{path} must have lines of a folder, a name, a number and a label 0 or 1, "
+                    f"got {line[:60]!r}."
+                )
+            image = root / words[0] / words[1]
+            if not image.is_file():
+                raise ConfigError(f"{path} must name images that are there, got no {image}.")
+            if image.stat().st_size:
+                images.append(_pixels(image))
+                labels.append(int(words[3]))
+    cuts = (0, len(images) * 8 // 10, len(images) * 9 // 10, len(images))
+    if len(images) < 10:
+        raise ConfigError(f"{root} must hold at least 10 images, got {len(images)}.")
+    ids, said = torch.stack(images), torch.tensor(labels)
+    train, valid, test = (Split(ids[a:b], said[a:b]) for a, b in itertools.pairwise(cuts))
+    return Task(train, valid, test, vocab_size=256, num_classes=2, pad_id=None, source=str(root))
+
+
+def _pixels(path: Path) -> Tensor:
+    """Uint8 [1024]."""
+    try:
+        with Image.open(path) as image:
+            grey = np.array(image.convert("L"))
+    except OSError as error:
+        raise ConfigError(f"{path} must be an image: {error}") from error
+    if grey.shape != (SIDE, SIDE):
+        raise ConfigError(f"{path} must be {SIDE} x {SIDE} pixels, got {grey.shape}.")
+    return torch.from_numpy(grey).flatten()
 
 
 def draw(contour: int, rng: random.Random) -> Picture:

@@ -69,7 +69,7 @@ def published(path: Path, length: int, memory: int = 0) -> Task:
 
 
 def _task(train: Tensor, valid: Tensor, test: Tensor, memory: int, source: str) -> Task:
-    splits = (Split(ids, None, memory=memory) for ids in (train, valid, test))
+    splits = [Split(ids, None, memory=memory) for ids in (train, valid, test)]
     return Task(*splits, vocab_size=_BYTES, num_classes=_BYTES, pad_id=None, source=source)
 
 

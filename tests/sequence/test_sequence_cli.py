@@ -1,65 +1,90 @@
-import csv
 import json
 
 import pytest
 import runs
 import torch
 
+from sequence import cli, compare
+from vit_ls.config import ConfigError
+
 SMALL = [
     *("--samples", "96", "--formula-depth", "3", "--formula-length", "3", "30", "--length", "32"),
     *("--dim", "8", "--hidden", "8", "--batch-size", "16", "--epochs", "2"),
 ]
+BYTES = [
+    *("--task", "bytes", "--length", "32", "--samples", "64", "--dim", "8", "--depth", "1"),
+    *("--num-heads", "2", "--hidden", "8", "--window", "8", "--segment", "4", "--memory", "16"),
+    *("--epochs", "1", "--epoch-updates", "2", "--warmup-epochs", "0"),
+]
 
 
-def run(tmp_path, *argv, status=0):
-    log = tmp_path / "log"
+def run(folder, *argv, status=0):
+    log = folder / "log"
     log.unlink(missing_ok=True)
-    argv = [*argv, "--output", str(tmp_path)]
+    argv = [*argv, "--output", str(folder)]
     assert runs.finish(argv, log, script="sequence.cli") == status, log.read_text()
     return log.read_text()
+
+
+def report_of(folder):
+    return json.loads((folder / "report.json").read_text())
 
 
 def weights(folder):
     return torch.load(folder / "last.pth.tar", weights_only=True)["state_dict"]
 
 
-@pytest.mark.parametrize("attention", ["ls", "cst", "full"])
-def test_listops_trains_and_reports_its_floor_and_its_depths(tmp_path, attention):
-    out = run(tmp_path, "--task", "listops", *SMALL, "--attention", attention, "--experiment", "a")
-    report = json.loads((tmp_path / "a" / "report.json").read_text())
-    assert f"test accuracy={report['accuracy']:.3f} floor={report['floor']:.3f}" in out
-    with (tmp_path / "a" / "summary.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2
-    text = (tmp_path / "a" / "report.md").read_text()
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of two epochs, and what it said."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder / "a", run(folder, "--task", "listops", *SMALL, "--experiment", "a")
+
+
+def check(folder, out):
+    report = report_of(folder)
+    assert f"test accuracy={report['accuracy']:.3f}" in out
+    assert f"floor={report['floor']:.3f}" in out
+    assert [epoch for epoch, _, _ in report["epochs"]] == [0, 1]
+    assert sum(count for _, _, count in report["points"]) == 12
+    text = (folder / "report.md").read_text()
     assert "| levels of the formula | accuracy (%) | samples |" in text
     assert "| LS | Transformer-LS, best | 38.36 |" in text
-    assert (tmp_path / "a" / "report.png").stat().st_size > 1000
+    assert (folder / "report.png").stat().st_size > 1000
 
 
-def test_a_run_in_two_halves_ends_as_a_whole_one(tmp_path):
-    common = ["--task", "listops", *SMALL]
-    run(tmp_path, *common, "--experiment", "whole")
-    run(tmp_path, *common, "--experiment", "half", "--stop-epoch", "1")
-    run(tmp_path, *common, "--experiment", "half", "--resume", "auto")
-    whole, half = (weights(tmp_path / name) for name in ("whole", "half"))
-    assert whole.keys() == half.keys()
-    assert all(torch.equal(whole[k], half[k]) for k in whole)
+def test_listops_trains_and_reports_its_floor_and_its_depths(whole):
+    check(*whole)
 
 
-def test_bytes_reports_bits_and_writes_text(tmp_path):
-    out = run(
-        tmp_path,
-        *("--task", "bytes", "--length", "32", "--samples", "64", "--dim", "8", "--depth", "1"),
-        *("--num-heads", "2", "--hidden", "8", "--window", "8", "--segment", "4", "--epochs", "1"),
-        *("--epoch-updates", "2", "--warmup-epochs", "0", "--experiment", "b"),
-        *("--generate", "20", "--prompt", "def "),
-    )
-    report = json.loads((tmp_path / "b" / "report.json").read_text())
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["cst", "full"])
+def test_the_other_attentions_train_too(tmp_path, attention):
+    argv = ("--task", "listops", *SMALL, "--attention", attention, "--experiment", "a")
+    check(tmp_path / "a", run(tmp_path, *argv))
+
+
+def test_a_run_in_two_halves_ends_as_a_whole_one(tmp_path, whole):
+    common = ["--task", "listops", *SMALL, "--experiment", "half"]
+    run(tmp_path, *common, "--stop-epoch", "1")
+    run(tmp_path, *common, "--resume", "auto")
+    ones, halves = weights(whole[0]), weights(tmp_path / "half")
+    assert ones.keys() == halves.keys()
+    assert all(torch.equal(ones[name], halves[name]) for name in ones)
+    assert report_of(whole[0]) == report_of(tmp_path / "half")
+
+
+def test_bytes_reads_its_memory_reports_bits_by_place_and_writes_text(tmp_path):
+    argv = ("--experiment", "b", "--generate", "20", "--prompt", "def ")
+    out = run(tmp_path, *BYTES, *argv)
+    report = report_of(tmp_path / "b")
     assert 6 < report["bits_per_byte"] < 9
     assert f"test bits_per_byte={report['bits_per_byte']:.3f}" in out
-    sample = (tmp_path / "b" / "sample.txt").read_text()
-    assert sample.startswith("def ")
+    places = [(name, count) for name, _, count in report["points"]]
+    assert places == [("0-1", 2), ("2-3", 2), ("4-7", 4), ("8-15", 8), ("16-31", 16)]
+    mean = sum(value * count for _, value, count in report["points"]) / 32
+    assert mean == pytest.approx(report["bits_per_byte"])
+    assert (tmp_path / "b" / "sample.txt").read_text().startswith("def ")
     assert "PSF License" in report["data"]
 
 
@@ -69,25 +94,124 @@ def test_bytes_reports_bits_and_writes_text(tmp_path):
         (["--task", "listops", "--hflip", "0.5"], "sequence tasks have no use for --hflip."),
         (["--task", "chess"], "--task must be one of"),
         (["--task", "listops", "--attention", "window"], "--attention window is for --task bytes"),
-        (["--task", "text"], "--data-dir must hold the IMDb reviews"),
-        (["--task", "digits", "--length", "63"], "--length must be at least 64"),
-        (["--task", "digits", "--batch-size", "2000"], "--batch-size must be at most the 1433"),
         (["--task", "digits", "--num-heads", "3"], "--dim must be even and divisible"),
         (["--task", "digits", "--attention", "cst", "--pooling", "cls"], "--pooling cls"),
-        (["--task", "digits", "--generate", "9"], "--generate is for --task bytes"),
+        (["--task", "digits", "--generate", "9"], "are for --task bytes, got --task digits"),
+        (["--task", "digits", "--memory", "16"], "are for --task bytes, got --task digits"),
+        (["--task", "bytes", "--window", "0"], "--window must be positive for --task bytes"),
+        (["--task", "bytes", "--memory", "12"], "--memory must be whole segments of 8, got 12"),
+        (["--task", "bytes", "--attention", "cst", "--memory", "16"], "--memory is for long-short"),
+        (["--task", "bytes", "--attention", "cst", "--generate", "253"], "fit into the --length"),
         (["--task", "listops", "--resume", "auto"], "--resume auto needs --experiment NAME"),
     ],
 )
-def test_unusable_settings_are_one_line_and_status_2(tmp_path, argv, message):
+def test_contradicting_settings_are_refused_before_anything_is_opened(capsys, argv, message):
+    with pytest.raises(SystemExit) as end:
+        cli._parse(argv)
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--task", "text"], "--data-dir must hold the IMDb reviews"),
+        (["--task", "digits", "--data-dir", "x"], "--task digits brings its own data"),
+        (["--task", "pathfinder", "--data-dir", "x"], "must hold curv_baseline, of --difficulty"),
+        (
+            ["--task", "bytes", "--length", "9000000", "--segment", "1"],
+            "must be less than is taken",
+        ),
+    ],
+)
+def test_data_that_is_not_there_is_one_line(argv, message):
+    with pytest.raises(ConfigError, match=message):
+        cli.open_task(cli._parse(argv))
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--task", "digits", "--length", "63"], "--length must be at least 64 for this data"),
+        pytest.param(
+            ["--task", "digits", "--batch-size", "2000"],
+            "--batch-size must be at most the 1433",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["--task", "digits", "--initial-checkpoint", "no.pth"],
+            "--initial-checkpoint no.pth: No such file",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_unusable_settings_end_with_status_2_and_one_line(tmp_path, argv, message):
     out = run(tmp_path, *argv, status=2)
     assert message in out
     assert "Traceback" not in out
 
 
-def test_a_run_is_not_continued_on_another_task(tmp_path):
-    run(tmp_path, "--task", "listops", *SMALL, "--experiment", "a")
-    last = str(tmp_path / "a" / "last.pth.tar")
+def test_a_run_is_not_continued_on_another_task(tmp_path, whole):
+    last = str(whole[0] / "last.pth.tar")
     out = run(tmp_path, "--task", "digits", "--dim", "8", "--resume", last, status=2)
     assert "--model 'listops_ls' -> 'digits_ls' cannot change in a run" in out
-    out = run(tmp_path, "--task", "listops", *SMALL, "--rank", "1", "--resume", last, status=2)
-    assert "--rank 2 -> 1 would make it another run" in out
+
+
+@pytest.mark.slow
+def test_a_run_is_not_continued_with_another_rank(tmp_path, whole):
+    last = str(whole[0] / "last.pth.tar")
+    argv = ("--task", "listops", *SMALL, "--rank", "1", "--resume", last)
+    assert "--rank 4 -> 1 would make it another run" in run(tmp_path, *argv, status=2)
+
+
+@pytest.mark.slow
+def test_a_run_starts_from_the_weights_of_another(tmp_path):
+    run(tmp_path, *BYTES, "--experiment", "first")
+    first = tmp_path / "first" / "model_best.pth.tar"
+    argv = ("--lr", "0", "--weight-decay", "0", "--initial-checkpoint", str(first))
+    run(tmp_path, *BYTES, *argv, "--experiment", "second")
+    ones, others = weights(tmp_path / "first"), weights(tmp_path / "second")
+    assert all(torch.equal(ones[name], others[name]) for name in ones)
+
+
+def written(folder, **changes):
+    report = {
+        "task": "listops",
+        "data": "formulas",
+        "settings": {"dim": 8},
+        "attention": "full",
+        "parameters": 10,
+        "seed": 0,
+        "accuracy": 50.0,
+        "epochs": [[0, 2.0, 1.0], [1, 1.0, 0.5]],
+        "by": "levels",
+        "points": [["2", 60.0, 3], ["3", 40.0, 3]],
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(report | changes))
+    return str(folder)
+
+
+def test_runs_are_set_side_by_side_with_the_mean_of_their_seeds(tmp_path, capsys):
+    a = written(tmp_path / "a")
+    b = written(tmp_path / "b", seed=1, accuracy=52.0)
+    c = written(tmp_path / "c", attention="window 4 alone", accuracy=40.0)
+    compare.main([a, b, c, "--plot", str(tmp_path / "plot.png")])
+    out = capsys.readouterr().out
+    assert "| full | 10 | 0 1 | 51.000 (50.000, 52.000) |" in out
+    assert "| window 4 alone | 10 | 0 | 40.000 |" in out
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["task", "data", "settings"])
+def test_runs_of_different_kinds_are_not_set_side_by_side(tmp_path, capsys, name):
+    other = written(tmp_path / "b", **{name: {"dim": 9} if name == "settings" else "other"})
+    with pytest.raises(SystemExit):
+        compare.main([written(tmp_path / "a"), other])
+    assert f"must have the same {name} as" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_report_is_one_line(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        compare.main([str(tmp_path)])
+    assert "must be the folder of a finished run" in capsys.readouterr().err

@@ -7,7 +7,9 @@ from torch import nn
 from sequence import cli
 from sequence.data import Split, Task
 from sequence.models import make_model
+from vit_ls.count import count_params
 from vit_ls.engine.recipe import make_optimizer, make_schedule
+from vit_ls.paper import COMPOSITE_SLICE_LRA, LONG_SHORT_LRA
 
 FOLDER = cli.CONFIGS
 # steps, warm-up steps, peak rate: of the papers' tables
@@ -21,33 +23,121 @@ PAPERS = {
     "image_cst": (35_000, 175, 2e-4),
     "pathfinder_cst": (62_400, 312, 1e-4),
 }
+# rates of the phases, batches of eight processes, millions of parameters
+LANGUAGE = {
+    "enwik8_ls": ((2.5e-4, 1.25e-4, 6.25e-5), (32, 32, 32), 44.3),
+    "text8_ls": ((5e-4, 2.5e-4, 1.25e-4), (32, 32, 16), 44.3),
+    "enwik8_ls_large": ((2.5e-4, 1.25e-4, 6.25e-5), (32, 64, 32), 110.6),
+}
 SMALL = {"listops", "digits", "bytes", "pathfinder"}
+SYSTEMS = {
+    "ls": {
+        "Full attention": {"attention": "full"},
+        "Dynamic projection, best": {"attention": "ls", "window": 0},
+        "Transformer-LS, w,r = 8,32": {"attention": "ls", "window": 8, "rank": 32},
+        "Transformer-LS, best": {"attention": "ls"},
+    },
+    "cst": {
+        "Transformer": {"attention": "full", "pooling": "mean"},
+        "Long-Short Transformer": {"attention": "ls", "pooling": "mean"},
+        "CST, L = 8": {"attention": "cst", "slice_size": 8, "alpha": 1},
+        "CST, L = 16": {"attention": "cst", "slice_size": 16, "alpha": 1},
+        "CST, L = 32": {"attention": "cst", "slice_size": 32, "alpha": 1},
+        "CST, L = 64": {"attention": "cst", "slice_size": 64, "alpha": 1},
+        "CST, L = 16, alpha = 2": {"attention": "cst", "slice_size": 16, "alpha": 2},
+        "CST, L = 16, alpha = 3": {"attention": "cst", "slice_size": 16, "alpha": 3},
+    },
+}
+BEST_LS = {
+    # task: w,r of Transformer-LS, and r of the projection alone
+    "listops": ((16, 2), 4),
+    "text": ((1, 1), 128),
+    "retrieval": ((1, 254), 256),
+}
 
 
 def test_every_file_is_known_here():
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == SMALL | PAPERS.keys()
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == SMALL | PAPERS.keys() | LANGUAGE.keys()
+
+
+def rows_in(name):
+    """What the header of a file says of each row: its value, and the settings of its flags."""
+    header = (FOLDER / f"{name}.yaml").read_text().split("task:")[0]
+    for line in header.splitlines():
+        if line.startswith("#   "):
+            system, value, flags = line[4:].rsplit(": ", 2)
+            flags = flags.removeprefix("this file").split()
+            yield (
+                system,
+                float(value),
+                cli._parse(["--config", str(FOLDER / f"{name}.yaml"), *flags]),
+            )
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_header_has_the_papers_row_and_settings_of_each_system_that_is_here(name):
+    task, kind = name.split("_")
+    table = LONG_SHORT_LRA if kind == "ls" else COMPOSITE_SLICE_LRA
+    printed = {row.system: getattr(row, task) for row in table}
+    rows = list(rows_in(name))
+    assert [system for system, _, _ in rows] == list(SYSTEMS[kind])
+    for system, value, config in rows:
+        assert value == printed[system]
+        for setting, expected in SYSTEMS[kind][system].items():
+            assert getattr(config, setting) == expected
+        if kind == "ls":
+            best, alone = BEST_LS[task]
+            if system == "Transformer-LS, best":
+                assert (config.window, config.rank) == best
+            if system == "Dynamic projection, best":
+                assert config.rank == alone
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_a_language_models_phases_have_the_papers_lengths_rates_and_batches(name):
+    rates, batches, millions = LANGUAGE[name]
+    header = (FOLDER / f"{name}.yaml").read_text().split("task:")[0]
+    phases = [line[4:].split() for line in header.splitlines() if line.startswith("#   ")]
+    configs = [cli._parse(["--config", str(FOLDER / f"{name}.yaml"), *p]) for p in ([], *phases)]
+    for number, config in enumerate(configs):
+        assert config.length == config.memory == 2048 * 2**number
+        assert config.lr == rates[number]
+        assert 8 * config.batch_size == batches[number]
+        steps = (430_000, 10_000) if number == 0 else (50_000, 5_000)
+        updates = config.epoch_updates
+        assert (config.epochs * updates, config.warmup_epochs * updates) == steps
+        assert bool(config.initial_checkpoint) == (number > 0)
+        assert rate_after(config, steps[1]) == rate_after(config, steps[0] - 1) == config.lr
+        assert rate_after(config, steps[1] // 2) == pytest.approx(config.lr / 2)
+    nothing = Split(torch.zeros(0), None)
+    task = Task(nothing, nothing, nothing, vocab_size=256, num_classes=256)
+    with torch.device("meta"):
+        model = make_model(configs[0], task)
+    assert count_params(model) / 1e6 == pytest.approx(millions, abs=0.1)
 
 
 def parsed(name):
     return cli._parse(["--config", str(FOLDER / f"{name}.yaml")])
 
 
+def rate_after(config, update):
+    optimizer = make_optimizer(nn.Linear(2, 2), config, 1)
+    schedule, _ = make_schedule(optimizer, config, config.epoch_updates)
+    schedule.step_update(update)
+    return optimizer.param_groups[0]["lr"]
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_schedule_warms_up_and_falls_linearly_over_its_steps(name):
     config = parsed(name)
     steps, warmup, peak = PAPERS[name]
-    optimizer = make_optimizer(nn.Linear(2, 2), config, 1)
-    schedule, epochs = make_schedule(optimizer, config, config.epoch_updates)
+    _, epochs = make_schedule(torch.optim.SGD(nn.Linear(2, 2).parameters()), config, 1)
     assert epochs * config.epoch_updates == steps
-
-    def rate(update):
-        schedule.step_update(update)
-        return optimizer.param_groups[0]["lr"]
-
-    assert rate(warmup) == pytest.approx(peak)
-    assert rate(warmup // 2) == pytest.approx((config.warmup_lr + peak) / 2, rel=0.02)
-    assert rate((warmup + steps) // 2) == pytest.approx(peak / 2, rel=0.01)
-    assert rate(steps - 1) < peak / 500
+    assert rate_after(config, warmup) == pytest.approx(peak)
+    middle = (config.warmup_lr + peak) / 2
+    assert rate_after(config, warmup // 2) == pytest.approx(middle, rel=0.02)
+    assert rate_after(config, (warmup + steps) // 2) == pytest.approx(peak / 2, rel=0.01)
+    assert rate_after(config, steps - 1) < peak / 500
 
 
 LONG = {"retrieval_ls", "retrieval_cst", "text_ls", "text_cst", "listops_cst"}

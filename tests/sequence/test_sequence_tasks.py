@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import random
 import sysconfig
@@ -6,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sequence.data import Batches, HeldOut, Split
+from sequence.models import NextToken, nats_by_place
 from sequence.tasks import listops, pathfinder, released, text
 from vit_ls.config import ConfigError
 from vit_ls.engine import Ranks
+from vit_ls.sequence import CausalLongShort, LanguageModel
 
 
 def ranks(rank=0, world_size=1):
@@ -179,6 +183,11 @@ def test_blocks_of_a_text_predict_each_byte_once():
     assert blocks.tolist() == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
     assert blocks[:, 1:].flatten().tolist() == list(range(1, 10))
     assert len(text._blocks(b"abc", 3)) == 0
+    behind = text._blocks(bytes(range(11)), 3, 2)
+    assert behind.tolist() == [[0, 1, 2, 3, 4, 5], [3, 4, 5, 6, 7, 8]]
+    ((ids, targets),) = HeldOut(Split(behind, None, memory=2), 2, ranks())
+    assert ids.tolist() == [[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]]
+    assert targets.tolist() == [3, 4, 5, 6, 7, 8]
 
 
 def test_files_of_the_library_stand_in_one_split_each():
@@ -286,3 +295,81 @@ def test_images_of_paths_are_bytes_drawn_by_their_seed():
     assert task.pad_id is None
     rows = [tuple(row.tolist()) for split in task[:3] for row in split.ids]
     assert len(set(rows)) == 10
+
+
+def write_pathfinder(folder, count=20, lines=None):
+    root = folder / "curv_contour_length_14"
+    for number in range(2):
+        (root / "imgs" / str(number)).mkdir(parents=True)
+        (root / "metadata").mkdir(exist_ok=True)
+        names = [f"sample_{i}.png" for i in range(count)]
+        for i, name in enumerate(names):
+            pixels = np.full((32, 32), 100 * number + i, dtype=np.uint8)
+            Image.fromarray(pixels).save(root / "imgs" / str(number) / name)
+        rows = lines or [f"imgs/{number} {name} {i} {i % 2} 1" for i, name in enumerate(names)]
+        (root / "metadata" / f"{number}.npy").write_text("\n".join(rows) + "\n")
+    return root
+
+
+def test_released_images_of_paths_are_read_in_the_order_of_their_lists(tmp_path):
+    root = write_pathfinder(tmp_path)
+    (root / "imgs" / "0" / "sample_3.png").write_bytes(b"")
+    task = pathfinder.read(tmp_path, difficulty="hard")
+    assert [len(split.ids) for split in task[:3]] == [31, 4, 4]
+    said = [i for i in range(20) if i != 3] + [100 + i for i in range(20)]
+    assert torch.cat([split.ids[:, 5] for split in task[:3]]).tolist() == said
+    assert torch.cat([split.labels for split in task[:3]]).tolist() == [i % 2 for i in said]
+    assert task.train.ids.shape[1] == 1024
+    assert str(root) in task.source
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("imgs/0 sample_0.png 0", "a label 0 or 1, got 'imgs/0 sample_0.png 0'"),
+        ("imgs/0 sample_0.png 0 2", "a label 0 or 1"),
+        ("imgs/0 sample_99.png 0 1", "must name images that are there"),
+        ("imgs/0 sample_0.png 0 1", "must hold at least 10 images, got 2"),
+    ],
+)
+def test_lists_that_are_not_of_pathfinder_are_one_line(tmp_path, line, message):
+    write_pathfinder(tmp_path, 1, [line])
+    with pytest.raises(ConfigError, match=message):
+        pathfinder.read(tmp_path, difficulty="hard")
+
+
+def test_images_of_another_size_or_kind_are_one_line(tmp_path):
+    root = write_pathfinder(tmp_path, 10)
+    path = root / "imgs" / "0" / "sample_0.png"
+    Image.new("L", (64, 64)).save(path)
+    with pytest.raises(ConfigError, match=r"must be 32 x 32 pixels, got \(64, 64\)"):
+        pathfinder.read(tmp_path, difficulty="hard")
+    path.write_bytes(b"no image")
+    with pytest.raises(ConfigError, match="must be an image"):
+        pathfinder.read(tmp_path, difficulty="hard")
+    with pytest.raises(ConfigError, match="must hold curv_baseline, of --difficulty easy"):
+        pathfinder.read(tmp_path, difficulty="easy")
+
+
+def test_a_memory_is_read_and_not_predicted():
+    spec = CausalLongShort(8, 4, 1)
+    model = LanguageModel(
+        vocab_size=9, dim=8, depth=2, num_heads=2, hidden=8, attention=spec, memory_length=8
+    )
+    ids = torch.randint(0, 9, (2, 20), generator=torch.Generator().manual_seed(0))
+    logits = NextToken(model)(ids).view(2, 12, 9)
+    assert torch.allclose(logits, model.advance(ids)[0][:, 8:], atol=1e-5)
+    changed = ids.clone()
+    changed[:, 7] = (ids[:, 7] + 1) % 9
+    assert not torch.allclose(NextToken(model)(changed).view(2, 12, 9), logits)
+
+
+def test_the_loss_by_place_is_the_mean_over_blocks_of_any_batch_size():
+    table = torch.randn(9, 9, generator=torch.Generator().manual_seed(0))
+    model = torch.nn.Sequential(torch.nn.Embedding(9, 9, _weight=table), torch.nn.Flatten(0, 1))
+    ids = torch.randint(0, 9, (5, 7), generator=torch.Generator().manual_seed(1))
+    expected = -table.log_softmax(1)[ids[:, :-1], ids[:, 1:]].mean(0)
+    for size in (1, 2, 5):
+        batches = HeldOut(Split(ids, None), size, ranks())
+        found = nats_by_place(model, batches, ranks(), contextlib.nullcontext(), 6)
+        assert torch.allclose(found, expected.double())

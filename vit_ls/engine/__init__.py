@@ -51,6 +51,7 @@ __all__ = [
     "check_model_name",
     "check_recipe",
     "check_reports",
+    "check_weights_file",
     "class_names",
     "command_line",
     "end_process",

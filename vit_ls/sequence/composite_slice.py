@@ -15,6 +15,7 @@ from vit_ls.layers import (
     PosEmbed,
 )
 from vit_ls.layers.composite_slice import SliceMlp
+from vit_ls.ops import slice_halo
 from vit_ls.sequence.spans import check_row, row_mask
 
 
@@ -176,11 +177,8 @@ def slice_reach(slice_size: int, alpha: float) -> int:
     Raises:
         ValueError: a slice without tokens, or alpha outside [1, 3].
     """
-    if slice_size < 1:
-        raise ValueError(f"slice_size must be positive, got {slice_size}.")
-    if not 1 <= alpha <= 3:
-        raise ValueError(f"alpha must lie in [1, 3], got {alpha}.")
-    return round((alpha - 1) * slice_size / 2)
+    # a slice of one row, which reaches nowhere above and below
+    return slice_halo((1, slice_size), alpha)[1]
 
 
 def check_positions(positions: SlicePositions, length: int, slice_size: int, rows: int) -> Tensor:
