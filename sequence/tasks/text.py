@@ -69,8 +69,17 @@ def published(path: Path, length: int, memory: int = 0) -> Task:
 
 
 def _task(train: Tensor, valid: Tensor, test: Tensor, memory: int, source: str) -> Task:
-    splits = [Split(ids, None, memory=memory) for ids in (train, valid, test)]
-    return Task(*splits, vocab_size=_BYTES, num_classes=_BYTES, pad_id=None, source=source)
+    return Task(
+        *(
+            Split(train, None, memory=memory),
+            Split(valid, None, memory=memory),
+            Split(test, None, memory=memory),
+        ),
+        vocab_size=_BYTES,
+        num_classes=_BYTES,
+        pad_id=None,
+        source=source,
+    )
 
 
 def _blocks(data: bytes, length: int, memory: int = 0) -> Tensor:

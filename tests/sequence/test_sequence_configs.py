@@ -98,7 +98,7 @@ def test_a_language_models_phases_have_the_papers_lengths_rates_and_batches(name
     rates, batches, millions = LANGUAGE[name]
     header = (FOLDER / f"{name}.yaml").read_text().split("task:")[0]
     phases = [line[4:].split() for line in header.splitlines() if line.startswith("#   ")]
-    configs = [cli._parse(["--config", str(FOLDER / f"{name}.yaml"), *p]) for p in ([], *phases)]
+    configs = [parsed(name, *flags) for flags in ([], *phases)]
     for number, config in enumerate(configs):
         assert config.length == config.memory == 2048 * 2**number
         assert config.lr == rates[number]
