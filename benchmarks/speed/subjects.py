@@ -31,10 +31,12 @@ class Subject(NamedTuple):
 
 SUBJECTS = {
     "vil_ls_medium": Subject("vil_ls_medium"),
+    "vil_ls_medium fused": Subject("vil_ls_medium", change="fused"),
     "vil_ls_medium plain": Subject("vil_ls_medium", change="plain"),
     "vil_ls_small": Subject("vil_ls_small"),
     "vil_ls_small long_short": Subject("vil_ls_small", {"attention": "long_short"}),
     "swin_small": Subject("swin_small_patch4_window7_224"),
+    "swin_small fused": Subject("swin_small_patch4_window7_224", change="fused"),
     "swin_base": Subject("swin_base_patch4_window7_224"),
     "hiera_small": Subject("hiera_small_224"),
     "cvt_ls_13": Subject("cvt_ls_13"),

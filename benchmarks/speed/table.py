@@ -31,6 +31,7 @@ TARGETS = (
     Target("vil_ls_medium", "swin_small", 1.0, (*_EAGER, "openvino")),
     Target("vil_ls_medium", "swin_base", 0.55, (*_EAGER, "openvino")),
     Target("cvt_ls_21", "cvt_21", 0.8, (*_EAGER, "openvino")),
+    Target("vil_ls_medium fused", "swin_small fused", 1.0, _EAGER),
     Target("cvt_ls_21 fused", "cvt_21 fused", 0.8, _EAGER),
     Target("vil_ls_medium", "swin_small", 1.05, ("float32",), "step"),
     Target("cvt_ls_21", "cvt_21", 0.85, ("float32",), "step"),

@@ -39,8 +39,12 @@ class LinearQKV(nn.Linear):
     def tokens(self, g: Tensor) -> QKV:
         """[B,G,C] -> [B,G,C] and [2,B,G,C], by the same weights."""
         # [...,3C] -> [...,3,C] -> [3,...,C]
-        qkv = F.linear(g, self.weight, self.bias).unflatten(-1, (3, -1)).movedim(-2, 0)
+        qkv = self.product(g).unflatten(-1, (3, -1)).movedim(-2, 0)
         return qkv[0], qkv[1:]
+
+    def product(self, x: Tensor) -> Tensor:
+        """[...,C] -> [...,3C]."""
+        return F.linear(x, self.weight, self.bias)
 
 
 class ConvProjection(nn.Module):
