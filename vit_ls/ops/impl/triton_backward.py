@@ -1,0 +1,432 @@
+"""Gradients of the Triton row, each by a kernel that makes its scores anew from the saved `lse`.
+
+With p = exp2(score - lse) and delta = sum_d out * grad, the gradient of a score is p * (grad . v -
+delta). `queries` writes delta, which the others read. `keys` gathers what windows give to a key;
+`front_keys` and `tables` write one sum per part of the queries, which the caller adds up.
+"""
+
+import triton
+import triton.language as tl
+
+from vit_ls.ops.impl.triton_kernels import (
+    LOG2E,
+    _bias,
+    _dot,
+    _front_bias,
+    _keys,
+    _load,
+    _of_image,
+    _place,
+    _program,
+    _queries,
+    _real,
+    _rows,
+    _store,
+)
+
+
+@triton.jit
+def queries(
+    q,
+    k,
+    v,
+    front_k,
+    front_v,
+    bias,
+    front_bias,
+    query_pos,
+    key_pos,
+    valid,
+    out,
+    lse,
+    grad,
+    grad_q,
+    delta,
+    H,
+    W,
+    E,
+    heads,
+    q_b,
+    q_y,
+    q_x,
+    kv_b,
+    kv_y,
+    kv_x,
+    front_b,
+    front_e,
+    scale,
+    A: tl.constexpr,
+    W_: tl.constexpr,
+    SA: tl.constexpr,
+    SW: tl.constexpr,
+    K: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Gradient of the queries [B,H,W,C], and delta [B,h,H,W]; tiled as the forward is."""
+    head, b, wy, wx, t = _program(H, W, heads, A, W_, BLOCK_T)
+    C = heads * D
+    T: tl.constexpr = A * W_
+    channels = tl.arange(0, BLOCK_D)
+    y, x, real = _queries(t, wy, wx, H, W, A, W_)
+    valid = _of_image(valid, b * H * W)
+    q_tile = _load(q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D)
+    q_tile = _place(q_tile, _of_image(query_pos, head * D), t, t < T, channels, C, D, BLOCK_D)
+    rows = _rows(y, x, W * C, C)
+    image = b * H * W * C + head * D
+    grad_tile = _load(grad + image, rows, real, channels, D, BLOCK_D)
+    out_tile = _load(out + image, rows, real, channels, D, BLOCK_D)
+    at = (b * heads + head) * H * W + _rows(y, x, W, 1)
+    delta_tile = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
+    tl.store(delta + at, delta_tile, mask=real)
+    lse_tile = tl.load(lse + at, mask=real, other=0.0)
+    scale2 = scale * LOG2E
+    acc = tl.zeros([BLOCK_T, BLOCK_D], tl.float32)
+    if front_k is not None:
+        start = b * front_b + head * D
+        for first in range(0, E, BLOCK_E):
+            e = first + tl.arange(0, BLOCK_E)
+            k_tile = _load(front_k + start, e.to(tl.int64) * front_e, e < E, channels, D, BLOCK_D)
+            v_tile = _load(front_v + start, e.to(tl.int64) * front_e, e < E, channels, D, BLOCK_D)
+            scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale2
+            scores += _front_bias(front_bias, head, e, e < E, E)[None, :]
+            p = tl.where((e < E)[None, :], tl.exp2(scores - lse_tile[:, None]), 0.0)
+            dp = _dot(grad_tile, tl.trans(v_tile), PRECISION)
+            ds = (p * (dp - delta_tile[:, None])).to(k_tile.dtype)
+            acc += _dot(ds, k_tile, PRECISION)
+    start = b * kv_b + head * D
+    for first in range(0, K, BLOCK_K):
+        j = first + tl.arange(0, BLOCK_K)
+        ky, kx, seen = _keys(j, wy, wx, H, W, valid, A, W_, SA, SW)
+        rows = _rows(ky, kx, kv_y, kv_x)
+        k_tile = _load(k + start, rows, seen, channels, D, BLOCK_D)
+        v_tile = _load(v + start, rows, seen, channels, D, BLOCK_D)
+        k_tile = _place(k_tile, _of_image(key_pos, head * D), j, j < K, channels, C, D, BLOCK_D)
+        scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale2
+        scores += _bias(
+            bias, head, t[:, None], j[None, :], (t < T)[:, None] & (j < K)[None, :], T, K
+        )
+        p = tl.where(seen[None, :], tl.exp2(scores - lse_tile[:, None]), 0.0)
+        dp = _dot(grad_tile, tl.trans(v_tile), PRECISION)
+        ds = (p * (dp - delta_tile[:, None])).to(k_tile.dtype)
+        acc += _dot(ds, k_tile, PRECISION)
+    _store(
+        grad_q + image, _rows(y, x, W * C, C), real, channels, acc * scale, D, BLOCK_D
+    )
+
+
+@triton.jit
+def keys(
+    q,
+    k,
+    v,
+    bias,
+    query_pos,
+    key_pos,
+    valid,
+    lse,
+    grad,
+    delta,
+    grad_k,
+    grad_v,
+    H,
+    W,
+    heads,
+    q_b,
+    q_y,
+    q_x,
+    kv_b,
+    kv_y,
+    kv_x,
+    scale,
+    A: tl.constexpr,
+    W_: tl.constexpr,
+    SA: tl.constexpr,
+    SW: tl.constexpr,
+    K: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_J: tl.constexpr,
+    HALVES_A: tl.constexpr,
+    HALVES_W: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Gradients of keys and values [B,H,W,C], gathered over the windows that see them.
+
+    A program has a part of a window's own tokens. Where the halo is at most half of a window, an
+    axis may be halved: each half is seen by one neighbour alone, on its side.
+    """
+    PART_A: tl.constexpr = A - SA * (HALVES_A - 1)
+    PART_W: tl.constexpr = W_ - SW * (HALVES_W - 1)
+    TILES: tl.constexpr = (PART_A * PART_W + BLOCK_J - 1) // BLOCK_J
+    pid = tl.program_id(0)
+    head = pid % heads
+    pid = pid // heads
+    j = pid % TILES * BLOCK_J + tl.arange(0, BLOCK_J)
+    pid = pid // TILES
+    half_x = pid % HALVES_W
+    pid = pid // HALVES_W
+    half_y = pid % HALVES_A
+    pid = pid // HALVES_A
+    across = (W + W_ - 1) // W_
+    down = (H + A - 1) // A
+    wx = pid % across
+    pid = pid // across
+    wy = pid % down
+    b = (pid // down).to(tl.int64)
+
+    C = heads * D
+    T: tl.constexpr = A * W_
+    channels = tl.arange(0, BLOCK_D)
+    row = half_y * PART_A + j // PART_W
+    column = half_x * PART_W + j % PART_W
+    ky = wy * A + row
+    kx = wx * W_ + column
+    inside = (j < PART_A * PART_W) & (row < A) & (column < W_) & (ky < H) & (kx < W)
+    seen_by_some = _real(_of_image(valid, b * H * W), ky, kx, inside, W)
+    rows = _rows(ky, kx, kv_y, kv_x)
+    start = b * kv_b + head * D
+    k_own = _load(k + start, rows, inside, channels, D, BLOCK_D)
+    v_tile = _load(v + start, rows, inside, channels, D, BLOCK_D)
+
+    # the windows whose halo may reach here, one after another, each by tiles of its queries
+    first_y, last_y = _seen_from(wy, half_y, down, A, SA, HALVES_A)
+    first_x, last_x = _seen_from(wx, half_x, across, W_, SW, HALVES_W)
+    STEPS: tl.constexpr = (T + BLOCK_T - 1) // BLOCK_T
+    columns = last_x - first_x + 1
+    scale2 = scale * LOG2E
+    image = b * H * W * C + head * D
+    at_image = (b * heads + head) * H * W
+    acc_k = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
+    acc_v = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
+    for step in range(0, (last_y - first_y + 1) * columns * STEPS):
+        t = step % STEPS * BLOCK_T + tl.arange(0, BLOCK_T)
+        ny = first_y + step // STEPS // columns
+        nx = first_x + step // STEPS % columns
+        top = ky - (ny * A - SA)
+        left = kx - (nx * W_ - SW)
+        reached = (top >= 0) & (top < A + 2 * SA) & (left >= 0) & (left < W_ + 2 * SW)
+        reached = reached & seen_by_some
+        place = top * (W_ + 2 * SW) + left
+        y, x, real = _queries(t, ny, nx, H, W, A, W_)
+        q_tile = _load(q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D)
+        q_tile = _place(q_tile, _of_image(query_pos, head * D), t, t < T, channels, C, D, BLOCK_D)
+        grad_tile = _load(grad + image, _rows(y, x, W * C, C), real, channels, D, BLOCK_D)
+        at = at_image + _rows(y, x, W, 1)
+        lse_tile = tl.load(lse + at, mask=real, other=0.0)
+        delta_tile = tl.load(delta + at, mask=real, other=0.0)
+        k_tile = _place(
+            k_own, _of_image(key_pos, head * D), place, reached, channels, C, D, BLOCK_D
+        )
+        seen = reached[:, None] & real[None, :]
+        scores = _dot(k_tile, tl.trans(q_tile), PRECISION) * scale2
+        scores += _bias(bias, head, t[None, :], place[:, None], seen, T, K)
+        p = tl.where(seen, tl.exp2(scores - lse_tile[None, :]), 0.0)
+        acc_v += _dot(p.to(grad_tile.dtype), grad_tile, PRECISION)
+        dp = _dot(v_tile, tl.trans(grad_tile), PRECISION)
+        ds = p * (dp - delta_tile[None, :])
+        acc_k += _dot(ds.to(q_tile.dtype), q_tile, PRECISION)
+    rows = _rows(ky, kx, W * C, C)
+    _store(grad_k + image, rows, inside, channels, acc_k * scale, D, BLOCK_D)
+    _store(grad_v + image, rows, inside, channels, acc_v, D, BLOCK_D)
+
+
+@triton.jit
+def _seen_from(w, half, count, A: tl.constexpr, SA: tl.constexpr, HALVES: tl.constexpr):
+    """The first and the last window on an axis whose halo reaches (a half of) window w."""
+    if HALVES == 2:
+        first = w - 1 + half
+        last = w + half
+    else:
+        REACH: tl.constexpr = (SA + A - 1) // A
+        first = w - REACH
+        last = w + REACH
+    return tl.maximum(first, 0), tl.minimum(last, count - 1)
+
+
+@triton.jit
+def front_keys(
+    q,
+    front_k,
+    front_v,
+    front_bias,
+    query_pos,
+    lse,
+    grad,
+    delta,
+    grad_k,
+    grad_v,
+    grad_bias,
+    B,
+    H,
+    W,
+    E,
+    heads,
+    q_b,
+    q_y,
+    q_x,
+    front_b,
+    front_e,
+    scale,
+    A: tl.constexpr,
+    W_: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    PART: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Sums of the gradients of keys in front over parts of PART tokens, float32.
+
+    Keys and values [parts,B,E,C], their bias [parts,B,h,E].
+    """
+    pid = tl.program_id(0)
+    head = pid % heads
+    pid = pid // heads
+    tiles = (E + BLOCK_E - 1) // BLOCK_E
+    e = pid % tiles * BLOCK_E + tl.arange(0, BLOCK_E)
+    pid = pid // tiles
+    parts = (H * W + PART - 1) // PART
+    part = pid % parts
+    b = (pid // parts).to(tl.int64)
+
+    C = heads * D
+    channels = tl.arange(0, BLOCK_D)
+    rows = e.to(tl.int64) * front_e
+    start = b * front_b + head * D
+    k_tile = _load(front_k + start, rows, e < E, channels, D, BLOCK_D)
+    v_tile = _load(front_v + start, rows, e < E, channels, D, BLOCK_D)
+    added = _front_bias(front_bias, head, e, e < E, E)
+    scale2 = scale * LOG2E
+    image = b * H * W * C + head * D
+    at_image = (b * heads + head) * H * W
+    acc_k = tl.zeros([BLOCK_E, BLOCK_D], tl.float32)
+    acc_v = tl.zeros([BLOCK_E, BLOCK_D], tl.float32)
+    acc_bias = tl.zeros([BLOCK_E], tl.float32)
+    for first in range(part * PART, tl.minimum(part * PART + PART, H * W), BLOCK_T):
+        n = first + tl.arange(0, BLOCK_T)
+        y = n // W
+        x = n % W
+        real = n < H * W
+        q_tile = _load(q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D)
+        t = y % A * W_ + x % W_
+        q_tile = _place(q_tile, _of_image(query_pos, head * D), t, real, channels, C, D, BLOCK_D)
+        grad_tile = _load(grad + image, _rows(y, x, W * C, C), real, channels, D, BLOCK_D)
+        lse_tile = tl.load(lse + at_image + n, mask=real, other=0.0)
+        delta_tile = tl.load(delta + at_image + n, mask=real, other=0.0)
+        seen = (e < E)[:, None] & real[None, :]
+        scores = _dot(k_tile, tl.trans(q_tile), PRECISION) * scale2 + added[:, None]
+        p = tl.where(seen, tl.exp2(scores - lse_tile[None, :]), 0.0)
+        acc_v += _dot(p.to(grad_tile.dtype), grad_tile, PRECISION)
+        dp = _dot(v_tile, tl.trans(grad_tile), PRECISION)
+        ds = p * (dp - delta_tile[None, :])
+        acc_bias += tl.sum(ds, 1)
+        acc_k += _dot(ds.to(q_tile.dtype), q_tile, PRECISION)
+    image = (part * B + b) * E * C + head * D
+    _store(grad_k + image, e.to(tl.int64) * C, e < E, channels, acc_k * scale, D, BLOCK_D)
+    _store(grad_v + image, e.to(tl.int64) * C, e < E, channels, acc_v, D, BLOCK_D)
+    if grad_bias is not None:
+        tl.store(grad_bias + ((part * B + b) * heads + head) * E + e, acc_bias, mask=e < E)
+
+
+@triton.jit
+def tables(
+    q,
+    k,
+    v,
+    bias,
+    query_pos,
+    key_pos,
+    valid,
+    lse,
+    grad,
+    delta,
+    grad_bias,
+    grad_key_pos,
+    B,
+    H,
+    W,
+    heads,
+    parts,
+    q_b,
+    q_y,
+    q_x,
+    kv_b,
+    kv_y,
+    kv_x,
+    scale,
+    A: tl.constexpr,
+    W_: tl.constexpr,
+    SA: tl.constexpr,
+    SW: tl.constexpr,
+    K: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Sums of the gradients of the bias and of keys' positions over parts of all windows, float32.
+
+    The bias [parts,h,T,K]; positions of keys [tiles of T,parts,K,C].
+    """
+    T: tl.constexpr = A * W_
+    T_TILES: tl.constexpr = (T + BLOCK_T - 1) // BLOCK_T
+    K_TILES: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
+    pid = tl.program_id(0)
+    head = pid % heads
+    pid = pid // heads
+    j = pid % K_TILES * BLOCK_K + tl.arange(0, BLOCK_K)
+    pid = pid // K_TILES
+    t_tile = pid % T_TILES
+    t = t_tile * BLOCK_T + tl.arange(0, BLOCK_T)
+    part = (pid // T_TILES).to(tl.int64)
+
+    C = heads * D
+    channels = tl.arange(0, BLOCK_D)
+    across = (W + W_ - 1) // W_
+    down = (H + A - 1) // A
+    entries = (t < T)[:, None] & (j < K)[None, :]
+    added = _bias(bias, head, t[:, None], j[None, :], entries, T, K)
+    scale2 = scale * LOG2E
+    acc_bias = tl.zeros([BLOCK_T, BLOCK_K], tl.float32)
+    acc_pos = tl.zeros([BLOCK_K, BLOCK_D], tl.float32)
+    for window in range(pid // T_TILES, B * down * across, parts):
+        b = (window // (down * across)).to(tl.int64)
+        wy = window // across % down
+        wx = window % across
+        y, x, real = _queries(t, wy, wx, H, W, A, W_)
+        ky, kx, seen = _keys(j, wy, wx, H, W, _of_image(valid, b * H * W), A, W_, SA, SW)
+        q_tile = _load(q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D)
+        q_tile = _place(q_tile, _of_image(query_pos, head * D), t, t < T, channels, C, D, BLOCK_D)
+        rows = _rows(ky, kx, kv_y, kv_x)
+        start = b * kv_b + head * D
+        k_tile = _load(k + start, rows, seen, channels, D, BLOCK_D)
+        v_tile = _load(v + start, rows, seen, channels, D, BLOCK_D)
+        k_tile = _place(k_tile, _of_image(key_pos, head * D), j, j < K, channels, C, D, BLOCK_D)
+        image = b * H * W * C + head * D
+        grad_tile = _load(grad + image, _rows(y, x, W * C, C), real, channels, D, BLOCK_D)
+        at = (b * heads + head) * H * W + _rows(y, x, W, 1)
+        lse_tile = tl.load(lse + at, mask=real, other=0.0)
+        delta_tile = tl.load(delta + at, mask=real, other=0.0)
+        scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale2 + added
+        both = real[:, None] & seen[None, :]
+        p = tl.where(both, tl.exp2(scores - lse_tile[:, None]), 0.0)
+        dp = _dot(grad_tile, tl.trans(v_tile), PRECISION)
+        ds = p * (dp - delta_tile[:, None])
+        if grad_bias is not None:
+            acc_bias += ds
+        if grad_key_pos is not None:
+            acc_pos += _dot(tl.trans(ds.to(q_tile.dtype)), q_tile, PRECISION)
+    if grad_bias is not None:
+        at = grad_bias + (part * heads + head) * T * K + t[:, None] * K + j[None, :]
+        tl.store(at, acc_bias, mask=entries)
+    if grad_key_pos is not None:
+        at = grad_key_pos + (t_tile * parts + part) * K * C + head * D
+        _store(at, j.to(tl.int64) * C, j < K, channels, acc_pos * scale, D, BLOCK_D)
