@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.machine import machine
 from vit_ls.ops import Positions, Windows, attend, rules
-from vit_ls.ops.impl import IMPLEMENTATIONS, window_attention
+from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT, window_attention
 
 COLUMNS = ("kind", "shape", "precision", "trained", "implementation", "ms", "chosen", "verdict")
 PRECISIONS = ("float32", "float32 by bfloat16", "bfloat16")
@@ -95,7 +95,8 @@ def _calls(batch: int, how: dict, trained: bool) -> Iterator[tuple[str, str, str
         windows = Windows((w, w), (s, s))
         calls: Calls = {}
         for impl in IMPLEMENTATIONS:
-            if impl != "dense":  # the definition, quadratic
+            reason = WHY_NOT[impl](q) if impl in WHY_NOT else None
+            if impl != "dense" and reason is None:  # the definition, quadratic
                 arguments = (q, kv, front, positions, windows, impl)
                 calls[impl] = lambda a=arguments, h=h: window_attention(*a, num_heads=h)  # type: ignore[misc]
         with torch.set_grad_enabled(trained):

@@ -5,17 +5,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vit_ls.ops.impl import dense, products, tiled
+from vit_ls.ops.impl import dense, products, tiled, triton
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.rules import choose_windows
 
-__all__ = ["IMPLEMENTATIONS", "Positions", "Windows", "window_attention"]
+__all__ = ["IMPLEMENTATIONS", "WHY_NOT", "Positions", "Windows", "window_attention"]
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "dense": dense.window_attention,
     "products": products.window_attention,
     "tiled": tiled.window_attention,
+    "triton": triton.window_attention,
 }
+
+WHY_NOT: dict[str, Callable[[Tensor], str | None]] = {"triton": triton.why_not}
+"""For rows that do not run everywhere: why not on queries like these, or None."""
 
 
 def window_attention(
@@ -46,7 +50,7 @@ def window_attention(
         [B,H,W,C]
 
     Raises:
-        ValueError: an unknown impl.
+        ValueError: an unknown impl, or one that cannot run here.
     """
     if not torch.jit.is_scripting():
         attention = IMPLEMENTATIONS[_choose(impl, q, windows)]
@@ -59,4 +63,7 @@ def _choose(impl: str, q: Tensor, windows: Windows) -> str:
     name = choose_windows(impl, q, a * b * (a + 2 * sa) * (b + 2 * sb))
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"impl must be 'auto' or one of {sorted(IMPLEMENTATIONS)}, got {name!r}.")
+    reason = WHY_NOT[name](q) if name in WHY_NOT else None
+    if reason is not None:
+        raise ValueError(f"impl={name!r} cannot run here: {reason}.")
     return name

@@ -1,4 +1,4 @@
-"""Window attention by kernels in Triton, for GPUs: no copies of keys, no masks, no scores in memory.
+"""Window attention by kernels in Triton, for GPUs: no copies of keys, no masks, no stored scores.
 
 A custom operator, so that `torch.compile` and `torch.export` keep one graph. The kernels are
 imported where they first run: Triton comes with PyTorch for CUDA only.
@@ -128,11 +128,8 @@ def _attend_backward(
 
 
 @_attend_backward.register_fake
-def _(
-    grad: Tensor, out: Tensor, lse: Tensor, q: Tensor, kv: Tensor, *arguments: Any
-) -> list[Tensor]:
-    given = (x for x in (q, kv, *arguments[:5]) if x is not None)
-    return [x.new_empty(x.shape) for x in given]
+def _(*arguments: Any) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in arguments[3:10] if x is not None]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -239,9 +236,7 @@ def _run(call: launch.Call) -> None:
     if call.programs == 0:  # of an empty batch
         return
     kernel = getattr(_module(call.module), call.kernel)
-    kernel[(call.programs,)](
-        **call.arguments, num_warps=call.num_warps, num_stages=call.num_stages
-    )
+    kernel[(call.programs,)](**call.arguments, num_warps=call.num_warps, num_stages=call.num_stages)
 
 
 def _module(name: str) -> ModuleType:

@@ -76,10 +76,10 @@ def queries(
     valid = _of_image(valid, b * H * W)
     q_tile = _load(q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D)
     q_tile = _place(q_tile, _of_image(query_pos, head * D), t, t < T, channels, C, D, BLOCK_D)
-    rows = _rows(y, x, W * C, C)
+    own = _rows(y, x, W * C, C)
     image = b * H * W * C + head * D
-    grad_tile = _load(grad + image, rows, real, channels, D, BLOCK_D)
-    out_tile = _load(out + image, rows, real, channels, D, BLOCK_D)
+    grad_tile = _load(grad + image, own, real, channels, D, BLOCK_D)
+    out_tile = _load(out + image, own, real, channels, D, BLOCK_D)
     at = (b * heads + head) * H * W + _rows(y, x, W, 1)
     delta_tile = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
     tl.store(delta + at, delta_tile, mask=real)
@@ -114,9 +114,7 @@ def queries(
         dp = _dot(grad_tile, tl.trans(v_tile), PRECISION)
         ds = (p * (dp - delta_tile[:, None])).to(k_tile.dtype)
         acc += _dot(ds, k_tile, PRECISION)
-    _store(
-        grad_q + image, _rows(y, x, W * C, C), real, channels, acc * scale, D, BLOCK_D
-    )
+    _store(grad_q + image, own, real, channels, acc * scale, D, BLOCK_D)
 
 
 @triton.jit
@@ -204,7 +202,7 @@ def keys(
     at_image = (b * heads + head) * H * W
     acc_k = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
     acc_v = tl.zeros([BLOCK_J, BLOCK_D], tl.float32)
-    for step in range(0, (last_y - first_y + 1) * columns * STEPS):
+    for step in range((last_y - first_y + 1) * columns * STEPS):
         t = step % STEPS * BLOCK_T + tl.arange(0, BLOCK_T)
         ny = first_y + step // STEPS // columns
         nx = first_x + step // STEPS % columns

@@ -24,8 +24,7 @@ INTERPRETED = tl.constexpr(bool(knobs.runtime.interpret))
 def _dot(x, y, PRECISION: tl.constexpr):
     if INTERPRETED:  # whose product multiplies the bits of bfloat16 as integers
         return tl.dot(x.to(tl.float32), y.to(tl.float32))
-    else:
-        return tl.dot(x, y, input_precision=PRECISION)
+    return tl.dot(x, y, input_precision=PRECISION)
 
 
 @triton.jit
@@ -34,8 +33,7 @@ def _load(base, rows, inside, channels, D: tl.constexpr, BLOCK_D: tl.constexpr):
     at = base + rows[:, None] + channels[None, :]
     if D == BLOCK_D:
         return tl.load(at, mask=inside[:, None], other=0.0)
-    else:
-        return tl.load(at, mask=inside[:, None] & (channels < D)[None, :], other=0.0)
+    return tl.load(at, mask=inside[:, None] & (channels < D)[None, :], other=0.0)
 
 
 @triton.jit
@@ -53,9 +51,8 @@ def _place(x, table, places, inside, channels, C, D: tl.constexpr, BLOCK_D: tl.c
     """Rows of queries or keys with what their places [N] in the window add, if anything."""
     if table is None:
         return x
-    else:
-        added = _load(table, places * C, inside, channels, D, BLOCK_D)
-        return (x.to(tl.float32) + added.to(tl.float32)).to(x.dtype)
+    added = _load(table, places * C, inside, channels, D, BLOCK_D)
+    return (x.to(tl.float32) + added.to(tl.float32)).to(x.dtype)
 
 
 @triton.jit
@@ -63,17 +60,15 @@ def _bias(bias, head, rows, columns, seen, T: tl.constexpr, K: tl.constexpr):
     """The bias at (rows, columns), which broadcast, of one head [T,K]; 0 without a bias."""
     if bias is None:
         return 0.0
-    else:
-        at = bias + (head * T + rows) * K + columns
-        return tl.load(at, mask=seen, other=0.0).to(tl.float32) * LOG2E
+    at = bias + (head * T + rows) * K + columns
+    return tl.load(at, mask=seen, other=0.0).to(tl.float32) * LOG2E
 
 
 @triton.jit
 def _front_bias(bias, head, e, inside, E):
     if bias is None:
         return e * 0.0
-    else:
-        return tl.load(bias + head * E + e, mask=inside, other=0.0).to(tl.float32) * LOG2E
+    return tl.load(bias + head * E + e, mask=inside, other=0.0).to(tl.float32) * LOG2E
 
 
 @triton.jit
@@ -109,17 +104,15 @@ def _real(valid, y, x, inside, W):
     """Of the tokens inside the grid, those that are valid too; `valid` is of one image [H,W]."""
     if valid is None:
         return inside
-    else:
-        at = y.to(tl.int64) * W + x
-        return inside & (tl.load(valid + at, mask=inside, other=0) != 0)
+    at = y.to(tl.int64) * W + x
+    return inside & (tl.load(valid + at, mask=inside, other=0) != 0)
 
 
 @triton.jit
 def _of_image(base, offset):
     if base is None:
         return None
-    else:
-        return base + offset
+    return base + offset
 
 
 @triton.jit
@@ -183,9 +176,7 @@ def forward(
     channels = tl.arange(0, BLOCK_D)
     y, x, real = _queries(t, wy, wx, H, W, A, W_)
     valid = _of_image(valid, b * H * W)
-    q_tile = _load(
-        q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D
-    )
+    q_tile = _load(q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D)
     q_tile = _place(q_tile, _of_image(query_pos, head * D), t, t < T, channels, C, D, BLOCK_D)
     scale2 = scale * LOG2E
     most = tl.full([BLOCK_T], LOWEST, tl.float32)
@@ -218,8 +209,13 @@ def forward(
     # a query that is not valid may see nothing
     total = tl.where(total > 0, total, 1.0)
     _store(
-        out + b * H * W * C + head * D, _rows(y, x, W * C, C), real, channels,
-        acc / total[:, None], D, BLOCK_D,
+        out + b * H * W * C + head * D,
+        _rows(y, x, W * C, C),
+        real,
+        channels,
+        acc / total[:, None],
+        D,
+        BLOCK_D,
     )
     at = lse + (b * heads + head) * H * W + _rows(y, x, W, 1)
     tl.store(at, most + tl.log2(total), mask=real)

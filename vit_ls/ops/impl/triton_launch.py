@@ -140,7 +140,7 @@ def table_tiles(inputs: Inputs) -> int:
 
 
 def _queries(inputs: Inputs, outputs: Outputs, gradients: Gradients) -> Call:
-    tiles = _by_queries(inputs)
+    tiles = _by_queries(inputs, keys=32)
     arguments = _common(inputs) | _front(inputs) | tiles | outputs._asdict()
     arguments |= {"grad_q": gradients.q, "delta": gradients.delta}
     warps = 4 if tiles["BLOCK_T"] > 16 else 2
@@ -197,14 +197,27 @@ def _common(inputs: Inputs) -> dict[str, Any]:
     D = C // inputs.num_heads
     how = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     return {
-        **{"q": q, "k": kv[0], "v": kv[1], "bias": inputs.bias, "valid": inputs.valid},
-        **{"query_pos": inputs.query_pos, "key_pos": inputs.key_pos},
-        **{"H": H, "W": W, "heads": inputs.num_heads, "scale": D**-0.5},
+        "q": q,
+        "k": kv[0],
+        "v": kv[1],
+        "bias": inputs.bias,
+        "valid": inputs.valid,
+        "query_pos": inputs.query_pos,
+        "key_pos": inputs.key_pos,
+        "H": H,
+        "W": W,
+        "heads": inputs.num_heads,
+        "scale": D**-0.5,
         **dict(zip(("q_b", "q_y", "q_x"), q.stride(), strict=False)),
         **dict(zip(("kv_b", "kv_y", "kv_x"), kv.stride()[1:], strict=False)),
-        **{"A": a, "W_": b, "SA": sa, "SW": sb},
+        "A": a,
+        "W_": b,
+        "SA": sa,
+        "SW": sb,
         "K": (a + 2 * sa) * (b + 2 * sb) if inputs.window[0] else 0,
-        **{"D": D, "BLOCK_D": max(_power(D), 16), "PRECISION": how},
+        "D": D,
+        "BLOCK_D": max(_power(D), 16),
+        "PRECISION": how,
     }
 
 
@@ -215,23 +228,29 @@ def _front(inputs: Inputs) -> dict[str, Any]:
         none = dict.fromkeys(("front_k", "front_v", "front_bias"))
         return none | dict.fromkeys(("front_b", "front_e", "E"), 0)
     return {
-        **{"front_k": front[0], "front_v": front[1], "front_bias": inputs.front_bias},
-        **{"front_b": front.stride(1), "front_e": front.stride(2), "E": front.shape[2]},
+        "front_k": front[0],
+        "front_v": front[1],
+        "front_bias": inputs.front_bias,
+        "front_b": front.stride(1),
+        "front_e": front.stride(2),
+        "E": front.shape[2],
     }
 
 
-def _by_queries(inputs: Inputs) -> dict[str, int]:
+def _by_queries(inputs: Inputs, keys: int = 64) -> dict[str, int]:
+    """Tiles of queries, and of at most so many keys."""
     (a, b), (sa, sb) = _window(inputs), inputs.halo
     E = 1 if inputs.front is None else inputs.front.shape[2]
+    keys = min(keys, _wide(inputs))
     return {
         "BLOCK_T": _block(a * b, _wide(inputs)),
-        "BLOCK_E": _block(E, _wide(inputs)),
-        "BLOCK_K": _block((a + 2 * sa) * (b + 2 * sb), _wide(inputs)),
+        "BLOCK_E": _block(E, keys),
+        "BLOCK_K": _block((a + 2 * sa) * (b + 2 * sb), keys),
     }
 
 
 def _table_blocks(inputs: Inputs) -> dict[str, int]:
-    blocks = _by_queries(inputs)
+    blocks = _by_queries(inputs, keys=32)
     del blocks["BLOCK_E"]
     return blocks
 
