@@ -20,55 +20,59 @@ LOWEST = tl.constexpr(-1e30)
 INTERPRETED = tl.constexpr(bool(knobs.runtime.interpret))
 
 
+# Each helper has one return: what follows a branch that is not taken is compiled all the same.
+
+
 @triton.jit
 def _dot(x, y, PRECISION: tl.constexpr):
     if INTERPRETED:  # whose product multiplies the bits of bfloat16 as integers
-        return tl.dot(x.to(tl.float32), y.to(tl.float32))
+        x = x.to(tl.float32)
+        y = y.to(tl.float32)
     return tl.dot(x, y, input_precision=PRECISION)
 
 
 @triton.jit
 def _load(base, rows, inside, channels, D: tl.constexpr, BLOCK_D: tl.constexpr):
     """Rows of D channels, zeros where not inside: int64 [N] -> [N,BLOCK_D]."""
-    at = base + rows[:, None] + channels[None, :]
-    if D == BLOCK_D:
-        return tl.load(at, mask=inside[:, None], other=0.0)
-    return tl.load(at, mask=inside[:, None] & (channels < D)[None, :], other=0.0)
+    mask = inside[:, None]
+    if D != BLOCK_D:
+        mask = mask & (channels < D)[None, :]
+    return tl.load(base + rows[:, None] + channels[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
 def _store(base, rows, inside, channels, x, D: tl.constexpr, BLOCK_D: tl.constexpr):
-    at = base + rows[:, None] + channels[None, :]
-    x = x.to(base.dtype.element_ty)
-    if D == BLOCK_D:
-        tl.store(at, x, mask=inside[:, None])
-    else:
-        tl.store(at, x, mask=inside[:, None] & (channels < D)[None, :])
+    mask = inside[:, None]
+    if D != BLOCK_D:
+        mask = mask & (channels < D)[None, :]
+    tl.store(base + rows[:, None] + channels[None, :], x.to(base.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def _place(x, table, places, inside, channels, C, D: tl.constexpr, BLOCK_D: tl.constexpr):
     """Rows of queries or keys with what their places [N] in the window add, if anything."""
-    if table is None:
-        return x
-    added = _load(table, places * C, inside, channels, D, BLOCK_D)
-    return (x.to(tl.float32) + added.to(tl.float32)).to(x.dtype)
+    if table is not None:
+        added = _load(table, places * C, inside, channels, D, BLOCK_D)
+        x = (x.to(tl.float32) + added.to(tl.float32)).to(x.dtype)
+    return x
 
 
 @triton.jit
 def _bias(bias, head, rows, columns, seen, T: tl.constexpr, K: tl.constexpr):
     """The bias at (rows, columns), which broadcast, of one head [T,K]; 0 without a bias."""
-    if bias is None:
-        return 0.0
-    at = bias + (head * T + rows) * K + columns
-    return tl.load(at, mask=seen, other=0.0).to(tl.float32) * LOG2E
+    added = 0.0
+    if bias is not None:
+        at = bias + (head * T + rows) * K + columns
+        added = tl.load(at, mask=seen, other=0.0).to(tl.float32) * LOG2E
+    return added
 
 
 @triton.jit
 def _front_bias(bias, head, e, inside, E):
-    if bias is None:
-        return e * 0.0
-    return tl.load(bias + head * E + e, mask=inside, other=0.0).to(tl.float32) * LOG2E
+    added = e * 0.0
+    if bias is not None:
+        added = tl.load(bias + head * E + e, mask=inside, other=0.0).to(tl.float32) * LOG2E
+    return added
 
 
 @triton.jit
@@ -102,17 +106,17 @@ def _keys(
 @triton.jit
 def _real(valid, y, x, inside, W):
     """Of the tokens inside the grid, those that are valid too; `valid` is of one image [H,W]."""
-    if valid is None:
-        return inside
-    at = y.to(tl.int64) * W + x
-    return inside & (tl.load(valid + at, mask=inside, other=0) != 0)
+    if valid is not None:
+        at = y.to(tl.int64) * W + x
+        inside = inside & (tl.load(valid + at, mask=inside, other=0) != 0)
+    return inside
 
 
 @triton.jit
 def _of_image(base, offset):
-    if base is None:
-        return None
-    return base + offset
+    if base is not None:
+        base = base + offset
+    return base
 
 
 @triton.jit

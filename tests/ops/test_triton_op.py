@@ -1,0 +1,276 @@
+"""The Triton row in Triton's interpreter, on a CPU: what it computes, not how fast."""
+
+import sys
+from importlib.util import find_spec
+
+import pytest
+import timm
+import torch
+from timm import create_model
+from tolerances import TOLERANCE
+
+from benchmarks.triton_kernel import Shape, calls, compile_call, inputs, shapes, specs
+from vit_ls.ops import Positions, Windows, long_short_attention, rules, use_implementation
+from vit_ls.ops.impl import dense, triton
+
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None, reason="Triton comes with PyTorch for CUDA on Linux only"
+)
+KERNELS = ("triton_kernels", "triton_backward")
+PLAIN = Shape((3, 3), (1, 1), 8, 5, True, False, False)
+FRONT_BIAS = PLAIN._replace(front_bias=True)
+POSITIONS = Shape((4, 2), (2, 1), 8, 3, True, True, True)
+NAMES = ("q", "kv", "front", "bias", "query_pos", "key_pos", "front_bias")
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """The kernels, imported anew, under the interpreter."""
+    import triton.language as tl
+    from triton import JITFunction, knobs
+    from triton.runtime.interpreter import InterpretedFunction
+
+    def forget():
+        for name in KERNELS:
+            sys.modules.pop(f"vit_ls.ops.impl.{name}", None)
+
+    # Triton's own functions were made before
+    made = {}
+    for module in (tl, tl.standard):
+        for name, function in list(vars(module).items()):
+            if isinstance(function, JITFunction):
+                same = made.setdefault(id(function), InterpretedFunction(function.fn))
+                monkeypatch.setattr(module, name, same)
+    # a function that a kernel calls would change triton.language once more, which takes most of the
+    # time and is never undone; the kernel has changed it already
+    monkeypatch.setattr(
+        InterpretedFunction, "__call__", lambda self, *args, **named: self.rewrite()(*args, **named)
+    )
+    forget()
+    with knobs.runtime.scope():
+        knobs.runtime.interpret = True
+        yield
+    forget()
+
+
+def attend(attention, given, valid=None):
+    """The output at valid tokens, and the gradients of all that is there, by name."""
+    given = given._replace(
+        **{
+            name: x.detach().requires_grad_()
+            for name, x in zip(NAMES, given, strict=False)
+            if x is not None
+        }
+    )
+    q, kv, front, bias, query_pos, key_pos, front_bias, _, window, halo, h = given
+    positions = Positions(bias, query_pos, key_pos, front_bias)
+    out = attention(q, kv, front, positions, Windows(window, halo, valid=valid), num_heads=h)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
+    if valid is not None:
+        out = out * valid[..., None]
+    leaves = {name: getattr(given, name) for name in NAMES if getattr(given, name) is not None}
+    grads = torch.autograd.grad(
+        (out * weights).sum(), list(leaves.values()), allow_unused=True, materialize_grads=True
+    )
+    return {"out": out, **dict(zip(leaves, grads, strict=True))}
+
+
+def check(shape, dtype=torch.float32, *, grid, batch=1, heads=1, valid=None):
+    given = inputs(shape, dtype, batch=batch, grid=grid, heads=heads, device="cpu")
+    wide = given._replace(
+        **{name: x.double() for name, x in zip(NAMES, given, strict=False) if x is not None}
+    )
+    expected, actual = (
+        attend(dense.window_attention, wide, valid),
+        attend(triton.window_attention, given, valid),
+    )
+    for name, e in expected.items():
+        assert actual[name].dtype == dtype
+        scale = e.abs().max().clamp_min(1)
+        torch.testing.assert_close(
+            actual[name].double() / scale,
+            e / scale,
+            **TOLERANCE[dtype],
+            msg=lambda m, n=name: f"{n}: {m}",
+        )
+
+
+@needs_triton
+@pytest.mark.parametrize("shape", [PLAIN, FRONT_BIAS, POSITIONS], ids=str)
+@pytest.mark.usefixtures("interpreted")
+def test_output_and_every_gradient_equal_the_definition(shape):
+    check(shape, grid=(4, 5))
+
+
+@needs_triton
+@pytest.mark.usefixtures("interpreted")
+def test_without_a_window_the_keys_in_front_are_all_there_is():
+    check(Shape((0, 0), (0, 0), 8, 5, False, True, False), grid=(4, 9), batch=2, heads=2)
+
+
+@needs_triton
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("front", [0, 5])
+def test_tokens_that_are_not_valid_are_not_seen(front):
+    valid = torch.rand(2, 4, 5) < 0.6
+    valid[1, -1] = False
+    check(PLAIN._replace(front=front), grid=(4, 5), batch=2, valid=valid)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("shape", shapes(), ids=str)
+def test_every_window_of_a_registered_model_equals_the_definition(shape):
+    a, b = shape.window
+    several = 2 if a <= 4 else 1
+    check(shape, grid=(2 * a - 1, b + 1), batch=several, heads=several)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [PLAIN, POSITIONS, PLAIN._replace(window=(7, 7), halo=(3, 3))])
+def test_half_precision_is_close_to_the_definition(shape, dtype):
+    check(shape, dtype, grid=(8, 9), batch=2, heads=2)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("window", [(3, 3), (4, 2), (2, 6)])
+@pytest.mark.parametrize("halo", [(0, 0), (1, 2), (3, 1), (5, 4)])
+@pytest.mark.parametrize("grid", [(1, 1), (2, 11), (9, 8)])
+def test_any_halo_and_any_grid_equal_the_definition(grid, halo, window):
+    check(Shape(window, halo, 24, 3, True, True, True), grid=grid)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
+def test_tokens_in_front_are_summed_over_several_parts(monkeypatch):
+    monkeypatch.setattr(triton.launch, "FRONT_PART", 32)
+    monkeypatch.setattr(triton.launch, "PARTS", 3)
+    check(FRONT_BIAS, grid=(9, 8), batch=2)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
+def test_under_autocast_it_runs_in_the_narrow_type_and_gradients_are_wide():
+    given = inputs(PLAIN, torch.float32, batch=1, grid=(4, 5), heads=2, device="cpu")
+    expected = attend(dense.window_attention, given)
+    with torch.autocast("cpu", torch.bfloat16):
+        actual = attend(triton.window_attention, given)
+    assert actual.pop("out").dtype == torch.bfloat16
+    for name, x in actual.items():
+        assert x.dtype == torch.float32
+        torch.testing.assert_close(x, expected[name], rtol=0.05, atol=0.05)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", ["test_vil_ls", "test_cvt_ls", "test_vil", "test_cst_vit"])
+def test_a_model_compiles_into_one_graph_and_learns_as_with_the_default(name):
+    model = create_model(name).eval()
+    x = torch.randn(1, 3, 32, 32)
+    results = []
+    for impl in ("auto", "triton"):
+        model.zero_grad()
+        run = (
+            torch.compile(model, fullgraph=True, backend="aot_eager") if impl == "triton" else model
+        )
+        with use_implementation(windows=impl):
+            y = run(x)
+            y.square().sum().backward()
+        results.append([y.detach(), *(p.grad.clone() for p in model.parameters())])
+    torch.testing.assert_close(*results, rtol=1e-3, atol=1e-4)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
+def test_it_is_a_proper_custom_operator():
+    given = inputs(POSITIONS, torch.float32, batch=1, grid=(3, 3), heads=1, device="cpu")
+    arguments = [x.detach().requires_grad_() if isinstance(x, torch.Tensor) else x for x in given]
+    torch.library.opcheck(triton._attend, arguments)
+
+
+class Attention(torch.nn.Module):
+    """Queries that are keys and values too, by the Triton row."""
+
+    def forward(self, q, front):
+        kv = torch.stack((q, q))
+        positions, windows = Positions(), Windows((3, 3), (1, 1))
+        return long_short_attention(q, kv, front, None, positions, windows, "triton", num_heads=2)
+
+
+@needs_triton
+@pytest.mark.usefixtures("interpreted")
+def test_an_export_keeps_one_operator_for_any_batch_and_grid():
+    sizes = dict.fromkeys(range(3), torch.export.Dim.DYNAMIC)
+    program = torch.export.export(
+        Attention(),
+        (torch.randn(2, 5, 7, 8), torch.randn(2, 2, 4, 8)),
+        dynamic_shapes=(sizes, {1: torch.export.Dim.DYNAMIC}),
+    )
+    names = [str(node.target) for node in program.graph.nodes]
+    assert names.count("vit_ls.window_attention.default") == 1
+    assert not any("softmax" in name or "pad" in name for name in names)
+    q, front = torch.randn(1, 3, 4, 8), torch.randn(2, 1, 4, 8)
+    torch.testing.assert_close(program.module()(q, front), Attention()(q, front))
+
+
+@needs_triton
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bias": torch.zeros(1, 9, 9)}, r"positions.bias must be \[1, 9, 25\] on cpu, got \[1, 9"),
+        ({"front": torch.zeros(2, 3, 5, 8)}, r"front must be \[2, 1, 5, 8\]"),
+        ({"kv": torch.zeros(2, 1, 4, 5, 8).half()}, "kv must have the dtype of q, torch.float32"),
+    ],
+)
+def test_what_a_kernel_would_read_beyond_is_refused(change, message):
+    given = inputs(PLAIN, torch.float32, batch=1, grid=(4, 5), heads=1, device="cpu")
+    with pytest.raises(ValueError, match=message):
+        attend(triton.window_attention, given._replace(**change))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_named_where_it_cannot_run_it_says_why(dtype):
+    x = torch.randn(1, 4, 4, 8, dtype=dtype)
+    reasons = {torch.float32: "must be a GPU .*, got cpu", torch.float64: "dtype must be .*float64"}
+    reason = reasons[dtype] if find_spec("triton") else "Triton is not installed"
+    with pytest.raises(ValueError, match=f"impl='triton' cannot run here: .*{reason}"):
+        long_short_attention(
+            *(x, torch.stack((x, x)), None, None, Positions(), Windows((2, 2), (1, 1)), "triton"),
+            num_heads=2,
+        )
+
+
+@pytest.mark.parametrize("tokens", [16, 10**9])
+def test_the_rules_never_choose_what_was_not_measured(tokens):
+    assert {device for device, _, _ in rules.PRODUCTS | rules.WINDOW_PRODUCTS} == {"cpu"}
+    for q in (torch.empty(0), torch.empty(0, device="meta")):
+        assert rules.choose_windows("auto", q, tokens) in ("products", "tiled")
+
+
+@needs_triton
+def test_a_kernel_compiles_for_a_gpu_without_one_and_spills_no_register():
+    shape = PLAIN._replace(head_dim=16)
+    given = inputs(shape, torch.bfloat16, batch=2, grid=(6, 6), heads=2, device="meta")
+    forward = calls(given)[0]
+    used = compile_call(forward, 80)
+    assert used["registers"] > 0
+    assert used["shared_bytes"] > 0
+    assert used["spill_bytes"] == 0
+
+
+def test_the_shapes_are_those_of_every_registered_model():
+    ours = {
+        n for m in ("cvt", "cvt_ls", "vil", "vil_ls", "cst_vit") for n in timm.list_models(module=m)
+    }
+    assert specs().keys() == ours
