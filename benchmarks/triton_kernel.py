@@ -200,7 +200,7 @@ def compile_call(call: launch.Call, arch: int) -> dict[str, int]:
     compiled = triton.compile(
         ASTSource(kernel, signature, values, hints),
         target=GPUTarget("cuda", arch, 32),
-        options={"num_warps": call.num_warps, "num_stages": call.num_stages},
+        options=call.options(),
     )
     return {**_assemble(compiled.asm["ptx"], arch), "shared_bytes": compiled.metadata.shared}
 

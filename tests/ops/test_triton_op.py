@@ -28,7 +28,7 @@ def interpreted(monkeypatch):
     """The kernels, imported anew, under the interpreter."""
     import triton.language as tl
     from triton import JITFunction, knobs
-    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 
     def forget():
         for name in KERNELS:
@@ -41,8 +41,9 @@ def interpreted(monkeypatch):
             if isinstance(function, JITFunction):
                 same = made.setdefault(id(function), InterpretedFunction(function.fn))
                 monkeypatch.setattr(module, name, same)
-    # a function that a kernel calls would change triton.language once more, which takes most of the
-    # time and is never undone; the kernel has changed it already
+    # Each function that a kernel calls would change triton.language for itself once more, which
+    # takes most of the time and is never undone; once is enough.
+    changed = _patch_lang(tl.zeros.fn)
     monkeypatch.setattr(
         InterpretedFunction, "__call__", lambda self, *args, **named: self.rewrite()(*args, **named)
     )
@@ -50,6 +51,7 @@ def interpreted(monkeypatch):
     with knobs.runtime.scope():
         knobs.runtime.interpret = True
         yield
+    changed.restore()
     forget()
 
 

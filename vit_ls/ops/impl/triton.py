@@ -236,7 +236,7 @@ def _run(call: launch.Call) -> None:
     if call.programs == 0:  # of an empty batch
         return
     kernel = getattr(_module(call.module), call.kernel)
-    kernel[(call.programs,)](**call.arguments, num_warps=call.num_warps, num_stages=call.num_stages)
+    kernel[(call.programs,)](**call.arguments, **call.options())
 
 
 def _module(name: str) -> ModuleType:
