@@ -171,8 +171,7 @@ def _keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Cal
 
 def _front_keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Call:
     assert inputs.front is not None and gradients.front is not None
-    B, H, W, _ = inputs.q.shape
-    E = inputs.front.shape[2]
+    B, E = inputs.front.shape[1:3]
     tiles = {"BLOCK_T": _wide(inputs), "BLOCK_E": _block(E, 32)}
     arguments = _common(inputs) | _front(inputs) | given | tiles
     arguments |= {"B": B, "PART": FRONT_PART, "grad_bias": gradients.front_bias}
