@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--dtypes", default="bfloat16,float16,float32")
     parser.add_argument("--out", type=Path, help="a CSV file")
     args = parser.parse_args()
-    rows = [COLUMNS]
+    rows: list[tuple[str, ...]] = [COLUMNS]
     sys.stdout.write(" | ".join(COLUMNS) + "\n")
     for cells in _measure(args.models, [getattr(torch, d) for d in args.dtypes.split(",")]):
         rows.append(cells)

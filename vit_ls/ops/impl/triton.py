@@ -50,7 +50,7 @@ def why_not(q: Tensor) -> str | None:
     return _why_not(q.device.type, dtype)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # PyTorch's
+@torch.compiler.assume_constant_result
 def _why_not(device: str, dtype: torch.dtype) -> str | None:
     if find_spec("triton") is None:
         return "Triton is not installed; it comes with PyTorch for CUDA on Linux"
@@ -154,7 +154,7 @@ _attend.register_autograd(_differentiate, setup_context=_save)
 def _inputs(
     tensors: tuple[Any, ...], window: Sequence[int], halo: Sequence[int], num_heads: int
 ) -> Inputs:
-    return Inputs(*tensors, (window[0], window[1]), (halo[0], halo[1]), num_heads)
+    return Inputs._make((*tensors, (window[0], window[1]), (halo[0], halo[1]), num_heads))
 
 
 def _check(inputs: Inputs) -> None:
