@@ -18,6 +18,7 @@ from torch import Tensor
 
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import engine
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError
 from vit_ls.models.convert import Fit, fit
 from vit_ls.models.names import Named, under_our_names
@@ -40,17 +41,14 @@ def read_file(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise ConfigError(f"{path} cannot be read: no such file.")
-    try:
+    # A damaged or foreign file raises whatever the part of it raises that is read first.
+    with blamed_on(f"{path} cannot be read without running code", ConfigError):
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             content: Any = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
-    # A damaged or foreign file raises whatever the part of it raises that is read first.
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{path} cannot be read without running code: {reason[:300]}") from error
     if not isinstance(content, Mapping) or not _tensors(under_our_names(content)):
         raise ConfigError(f"{path} must hold named tensors, got {type(content).__name__}.")
     return dict(content)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from vit_ls import engine
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError
-from vit_ls.engine.errors import blamed_on
 
 
 def test_what_the_system_refuses_is_one_line(

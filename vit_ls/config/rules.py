@@ -4,10 +4,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from vit_ls.boundary import ReportedError
+
 _LARGEST = 3e38  # of float32, in which the values are used
 
 
-class ConfigError(ValueError):
+class ConfigError(ReportedError, ValueError):
     """A setting that cannot be used; the message is one line and names it."""
 
 

@@ -9,6 +9,7 @@ from timm.data import create_transform
 from timm.data.auto_augment import AugmentOp
 from torchvision.transforms import Compose
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import TrainConfig
 
 
@@ -26,6 +27,8 @@ class NamedSteps:
 
     def __init__(self, steps: Iterable[Callable[[Any], Any]]) -> None:
         self.steps = list(steps)
+        # Made once: writing a transform out takes longer than many of them.
+        self._names = [type(one).__name__ if _policy_ops(one) else str(one) for one in self.steps]
         for step in self.steps:
             for op in _policy_ops(step):
                 operation: Any = _NamedOperation(op.name, op.aug_fn)
@@ -33,15 +36,10 @@ class NamedSteps:
 
     def __call__(self, image: Any) -> Any:
         """The image after all steps."""
-        for step in self.steps:
-            try:
-                image = step(image)
-            except AugmentationError:
-                raise
+        for step, name in zip(self.steps, self._names, strict=True):
             # Whatever a transform raises is about its settings: the image was read and decoded.
-            except Exception as error:
-                where = type(step).__name__ if _policy_ops(step) else step
-                raise AugmentationError(_one_line(f"{where} fails: {error}")) from error
+            with blamed_on(f"{name} fails", AugmentationError):
+                image = step(image)
         return image
 
     def __repr__(self) -> str:
@@ -60,14 +58,9 @@ class _NamedOperation:
         # `test_timm_still_asks_pillow_for_bits_that_it_refuses` fails.
         if self.name.startswith("Posterize") and level[0] < 1:
             return Image.new(image.mode, image.size)
-        try:
-            result: Image.Image = self.function(image, *level, **settings)
         # As above: timm, Pillow and numpy raise what they like.
-        except Exception as error:
-            arguments = ", ".join(map(str, level))
-            raise AugmentationError(
-                _one_line(f"{self.name}({arguments}) fails: {error}")
-            ) from error
+        with blamed_on(f"{self.name}({', '.join(map(str, level))}) fails", AugmentationError):
+            result: Image.Image = self.function(image, *level, **settings)
         return result
 
 
@@ -117,7 +110,3 @@ def _policy_ops(step: Any) -> list[AugmentOp]:
     """The operations of AutoAugment (a list of lists), RandAugment or AugMix; else none."""
     ops = [*getattr(step, "ops", []), *chain.from_iterable(getattr(step, "policy", []))]
     return [op for op in ops if isinstance(op, AugmentOp)]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, DataConfig
 
 
@@ -15,12 +16,9 @@ def import_backends(modules: Sequence[str] | None) -> None:
         ConfigError: One cannot be imported.
     """
     for name in modules or ():
-        try:
-            importlib.import_module(name)
         # A backend's start may fail in any way: a driver, a library, a device that is not there.
-        except Exception as error:
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            raise ConfigError(f"--device-modules {name} cannot be imported: {reason}.") from error
+        with blamed_on(f"--device-modules {name} cannot be imported", ConfigError):
+            importlib.import_module(name)
 
 
 def set_precision(config: DataConfig, device: torch.device) -> None:

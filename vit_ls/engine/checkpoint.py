@@ -11,8 +11,9 @@ from typing import IO, Any, NamedTuple
 
 import torch
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError
-from vit_ls.engine.errors import CheckpointError, blamed_on
+from vit_ls.engine.errors import CheckpointError
 
 _logger = logging.getLogger(__name__)
 

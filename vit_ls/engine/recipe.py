@@ -21,8 +21,8 @@ from timm.task import (
 )
 from torch import nn
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.engine.errors import blamed_on
 from vit_ls.engine.models import make_model
 
 

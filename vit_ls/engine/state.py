@@ -10,8 +10,8 @@ from timm.models import clean_state_dict
 from timm.task import TrainingTask
 from torch import Tensor
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.engine.errors import blamed_on
 from vit_ls.engine.optim_state import restore, whole_state
 from vit_ls.engine.ranks import Ranks
 from vit_ls.rng import random_state, set_random_state

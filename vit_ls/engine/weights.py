@@ -9,9 +9,10 @@ import torch
 from timm.models import load_checkpoint
 from torch import nn
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError
 from vit_ls.engine.checkpoint import read_checkpoint
-from vit_ls.engine.errors import CheckpointError, blamed_on
+from vit_ls.engine.errors import CheckpointError
 
 _logger = logging.getLogger(__name__)
 
