@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from data_config import DATA
+from timm.data import create_dataset
 
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import eval_loader, open_images, open_splits
@@ -76,3 +77,19 @@ def test_a_missing_split_or_package_of_a_reader_is_named(folder: Path) -> None:
         config = replace(CONFIG, data_dir=str(folder), dataset=dataset)
         with pytest.raises(ConfigError, match=r"split 'train' of .* cannot be opened"):
             open_images(config, "train")
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_only_what_is_allowed_is_downloaded_or_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    asked = {}
+
+    def spy(*args: object, **kwargs: object) -> object:
+        asked.update(kwargs)
+        return create_dataset(*args, **kwargs)
+
+    monkeypatch.setattr("vit_ls.data.datasets.create_dataset", spy)
+    config = replace(CONFIG, dataset_download=allowed, dataset_trust_remote_code=allowed)
+    open_images(replace(config, data_dir=str(folder)), "validation")
+    assert (asked["download"], asked["trust_remote_code"]) == (allowed, allowed)

@@ -100,6 +100,14 @@ def test_a_web_data_set_is_streamed(shards: Path) -> None:
     assert images.shape == (4, 3, 32, 32)
 
 
+def test_an_image_key_that_the_shards_do_not_have_is_refused(shards: Path) -> None:
+    config = replace(CONFIG, dataset="wds/digits", data_dir=str(shards), input_key="jpeg")
+    with pytest.raises(
+        ConfigError, match=r"--input-key jpeg must be one of cls, png, as in digits-"
+    ):
+        open_splits(config)
+
+
 def test_a_streamed_data_set_that_cannot_be_read_ends_with_one_line(shards: Path) -> None:
     config = replace(CONFIG, dataset="wds/digits", data_dir=str(shards), target_key="digit")
     train, _, _ = open_splits(config)

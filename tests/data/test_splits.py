@@ -58,6 +58,7 @@ def _refused(outcome: tuple[int, str], message: str) -> None:
         ("", ["--dataset", "digts"], "got 'digts'; did you mean 'digits'?"),
         ("", ["--dataset", "hfd/x"], "got 'hfd/x'; did you mean 'hfds/x'?"),
         ("", ["--train-num-samples", "5"], "the number of images is that of the data here, got 5"),
+        ("", ["--val-num-samples", "5"], "the number of images is that of the data here, got 5"),
         ("", ["--epoch-repeats", "2"], "--epoch-repeats is for streamed data sets"),
     ],
 )

@@ -14,10 +14,12 @@ from timm.data.readers.reader import Reader
 from timm.data.readers.reader_image_folder import ReaderImageFolder
 from torchvision.datasets import DatasetFolder
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data.class_map import relabel
 from vit_ls.data.digits import Digits
 from vit_ls.data.inputs import image_mode
+from vit_ls.data.shards import check_input_key
 from vit_ls.data.splits import (
     STREAMED,
     TRAIN,
@@ -146,7 +148,8 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **mor
         **more,
     }
     place = config.dataset or root
-    try:
+    # Readers report missing splits, keys and packages in every way there is; all is about the data.
+    with blamed_on(f"split {split!r} of {place} cannot be opened", ConfigError):
         dataset = create_dataset(
             config.dataset,
             root=root or None,
@@ -161,13 +164,11 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **mor
         )
         if relabels:
             relabel(dataset.reader, config.class_map)
-    # Readers report missing splits, keys and packages in every way there is; all is about the data.
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"split {split!r} of {place} cannot be opened: {reason}") from error
     reader = _ClassFolders(dataset) if isinstance(dataset, DatasetFolder) else None
     if isinstance(dataset, ImageDataset):
         reader = dataset.reader
+    if kind == "wds":
+        check_input_key(dataset.reader, config.input_key)
     if reader is not None:
         dataset = ReadableImages(None, reader=reader, input_img_mode=mode)
         dataset.held_out = not training
