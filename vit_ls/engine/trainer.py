@@ -4,51 +4,31 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from timm.utils import random_seed
-from torch import Tensor, nn
+from torch import nn
 
-from vit_ls.config import ConfigError, TrainConfig, checked_changes, former
-from vit_ls.engine.classes import check_same_classes
-from vit_ls.engine.distribute import distribute, eval_model, share_norms
+from vit_ls.config import ConfigError, TrainConfig
+from vit_ls.engine.distribute import distribute, share_norms
 from vit_ls.engine.errors import RunFailedError, StoppedError
-from vit_ls.engine.evaluate import evaluate
+from vit_ls.engine.held_out import evaluate_run
 from vit_ls.engine.keeper import Keeper
 from vit_ls.engine.meters import Interval, Sums, Timed, mean_norm
 from vit_ls.engine.ranks import Ranks
 from vit_ls.engine.recipe import make_optimizer, make_schedule, make_task
 from vit_ls.engine.reporting import Reporter
+from vit_ls.engine.resuming import check_continued, enter, go_on, replay
 from vit_ls.engine.saver import LAST
 from vit_ls.engine.state import Progress, RunState
 from vit_ls.engine.stopping import StopRequests
+from vit_ls.engine.stream import TrainStream, UnreadableImages
 from vit_ls.engine.update import Outcome, Updater
 from vit_ls.engine.utilisation import utilisation
-from vit_ls.rng import seeded
 
 _logger = logging.getLogger(__name__)
-
-
-class TrainStream(Protocol):
-    """What a run needs of its training data."""
-
-    unreadable: Tensor | None
-    max_unreadable: int
-
-    @property
-    def class_to_idx(self) -> dict[str, int] | None:
-        """Index of each class, where the data has names for them."""
-
-    def __len__(self) -> int: ...
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch from the `start`-th on."""
-
-    def name(self, index: int) -> str:
-        """File name of an image."""
 
 
 class Best(NamedTuple):
@@ -114,7 +94,7 @@ class Trainer:
             train.unreadable,
             train.class_to_idx,
         )
-        self._unreadable = 0
+        self._unreadable = UnreadableImages(train, ranks)
         self._stop = StopRequests()
         self.keeper = Keeper(self.state, title)
         random_seed(config.seed, ranks.rank)
@@ -132,9 +112,9 @@ class Trainer:
     def _set_up(self) -> None:
         """Continue if asked to; then wrap the model: average, compiler, processes."""
         config, content = self.config, self.keeper.found
-        changes = self._changes(content) if content is not None else set()
+        changed: set[str] = set()
         if content is not None:
-            check_same_classes(content.get("classes"), self.train.class_to_idx)
+            changed = check_continued(content, self.state)
             self.state.load_weights(content)
         if config.model_ema:
             self.task.setup_ema(
@@ -143,11 +123,17 @@ class Trainer:
                 device=torch.device("cpu") if config.model_ema_force_cpu else None,
             )
         if content is not None:
-            self._continue(content, changes)
+            go_on(
+                content,
+                changed,
+                self.state,
+                source=self.keeper.last_saved,
+                updates_per_epoch=self.updates_per_epoch,
+            )
         if config.start_epoch is not None:
-            self._enter(config.start_epoch)
+            enter(self.state, config.start_epoch, self.updates_per_epoch)
         if self.scheduler is not None and (self.at.epoch or self.at.updates):
-            self._replay_schedule()
+            replay(self.scheduler, self.state)
         if self.at.epoch >= self.last_epoch and not self.keeper.inside:
             raise ConfigError(
                 f"nothing is left to train: the run would start at epoch {self.at.epoch} of "
@@ -157,56 +143,6 @@ class Trainer:
         if config.torchcompile:
             self.task.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
         distribute(self.task, config, self.ranks)
-
-    def _changes(self, content: dict[str, Any]) -> set[str]:
-        """The names of the settings that are not those of the run to continue; each is shown."""
-        was = content.get("args")
-        if "position" not in content or not isinstance(was, dict):
-            _logger.warning("the checkpoint is not of this program: its settings are not compared.")
-            return set()
-        changes = checked_changes(was, self.config)
-        if not (self.state.same_images(content) or self.config.resume_changed):
-            raise ConfigError(
-                f"--resume: there are {self.state.training_images} training images, the run had "
-                f"{content['training_images']}; --resume-changed allows that."
-            )
-        for one in changes:
-            _logger.info("%s", one)
-        return {one.name for one in changes}
-
-    def _continue(self, content: dict[str, Any], changes: set[str]) -> None:
-        if self.task.has_ema():
-            self.state.load_weights(content, ema=True)
-        if not self.config.no_resume_opt:
-            trainable = self.task.get_trainable_module()
-            before = None
-            if changes and trainable is not None:
-                before = make_optimizer(trainable, former(content["args"]), self.ranks.world_size)
-            self.state.load_optimizer(content, before)
-        self.state.load_position(content, reseeded="seed" in changes)
-        if "position" not in content:
-            self._enter(self.at.epoch)
-        _logger.info(
-            "continuing from %s: epoch %d, batch %d.",
-            self.keeper.last_saved,
-            self.at.epoch,
-            self.at.batch,
-        )
-
-    def _enter(self, epoch: int) -> None:
-        """Stand at the beginning of an epoch, as if those before it had been trained."""
-        rows = [row for row in self.at.rows if row["epoch"] < epoch]
-        updates = epoch * self.updates_per_epoch
-        self.state.at = Progress(epoch, updates=updates, skipped=self.at.skipped, rows=rows)
-
-    def _replay_schedule(self) -> None:
-        """Bring the schedule to where the run stands; plateau's depends on each evaluation."""
-        if self.config.sched != "plateau":
-            self.scheduler.step(self.at.epoch)
-            self.scheduler.step_update(self.at.updates)
-        else:
-            for row in self.at.rows:
-                self.scheduler.step(row["epoch"] + 1, self.state.metric(row))
 
     def fit(self, stop: StopRequests) -> Best:
         """Train to the end, or until a stop is requested.
@@ -264,7 +200,7 @@ class Trainer:
             showing = left == count or _due(number, self.config.log_interval)
             if saving or showing:
                 self._check_finite(sums.read())
-                self._check_unreadable()
+                self._unreadable.check()
             if showing:
                 values = interval.values(self.at, self.ranks)
                 if reporter is not None:
@@ -310,24 +246,6 @@ class Trainer:
             f"last good checkpoint: {self.keeper.last_saved or 'none'}."
         )
 
-    def _check_unreadable(self) -> None:
-        flags = self.train.unreadable
-        if flags is None:
-            return
-        # A byte for each image goes around only where there is a new one.
-        if not self.ranks.any(int(flags.sum()) > self._unreadable):
-            return
-        # A copy goes around, and only ones are written: loading processes set flags meanwhile.
-        found = self.ranks.maximum(flags.clone()).nonzero().flatten().tolist()
-        flags[found] = 1
-        self._unreadable = len(found)
-        if len(found) > self.train.max_unreadable:
-            names = ", ".join(self.train.name(index) for index in found[:3])
-            raise RunFailedError(
-                f"--max-unreadable {self.train.max_unreadable} is exceeded: {len(found)} training "
-                f"images cannot be read, the first are {names}."
-            )
-
     def _finish_epoch(self) -> None:
         """Evaluate, write the epoch's row, and save."""
         epoch, config = self.at.epoch, self.config
@@ -340,7 +258,14 @@ class Trainer:
         due = (epoch + 1) % config.val_interval == 0 or epoch + 1 == self.last_epoch
         if self.held_out is not None and (due or epoch + 1 in (config.save_epochs or [])):
             try:
-                self._evaluate(row)
+                row |= evaluate_run(
+                    self.task,
+                    self.held_out,
+                    config,
+                    self.ranks,
+                    self.updater.autocast,
+                    after_batch=self._check_stop,
+                )
             except _StopAskedError:
                 self._save_and_stop()
         metric = self.state.metric(row)
@@ -356,32 +281,6 @@ class Trainer:
         if self.scheduler is not None:
             self.scheduler.step(epoch + 1, metric)
         self.keeper.save_epoch(epoch)
-
-    def _evaluate(self, row: dict[str, Any]) -> None:
-        """Evaluate the weights and their average into the row."""
-        for name, ema in (("eval_", False), ("eval_ema_", True)):
-            model = eval_model(self.task, ema=ema)
-            if model is None or (ema and self.config.model_ema_force_cpu):
-                continue
-            layout = self.config.channels_last
-            # Starting the loader draws a random number, how often depends on its processes and on
-            # restarts; training must not notice.
-            with seeded(self.config.seed):
-                result = evaluate(
-                    model,
-                    self.held_out,
-                    self.ranks,
-                    self.updater.autocast,
-                    channels_last=layout,
-                    after_batch=self._check_stop,
-                )
-            if result.unreadable > self.config.max_unreadable:
-                raise RunFailedError(
-                    f"--max-unreadable {self.config.max_unreadable} is exceeded: "
-                    f"{result.unreadable} held-out images cannot be read."
-                )
-            row.update({name + key: value for key, value in result.metrics.items()})
-            row["eval_unreadable"] = result.unreadable
 
     def _check_stop(self) -> None:
         """Leave the evaluation, which can be longer than the time that is left."""
