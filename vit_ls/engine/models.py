@@ -16,8 +16,9 @@ from timm.models import (
 from timm.utils.model import freeze_batch_norm_2d
 from torch import nn
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, DataConfig, TrainConfig, asdict, nearest
-from vit_ls.engine.errors import blamed_on
+from vit_ls.engine.idle import warn_of_idle
 from vit_ls.engine.weights import check_weights_file, classes_in
 
 _logger = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ def _model_kwargs(config: DataConfig, classes: Mapping[str, int] | None) -> dict
 
 def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.Module:
     """The model on its device, as the configuration wants it: frozen parts, memory, layout."""
+    warn_of_idle(model, config, device)
     if isinstance(config, TrainConfig):
         if config.freeze:
             _freeze_backbone(model)
