@@ -1,5 +1,6 @@
 """Settings as timm's scripts take them: values, files that they wrote, what is built of them."""
 
+import inspect
 import logging
 import re
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 import runs
 import torch
 import yaml
+from timm.loss import create_classification_loss
 
 import train
 from vit_ls.config import ConfigError, TrainConfig, dump, read
@@ -75,6 +77,15 @@ def test_a_file_that_timms_script_wrote_runs_with_one_warning(images: Path, tmp_
             assert f" {name}" in warnings[0]
         elif name in written and value is not None and f"--{name.replace('_', '-')}" not in TINY:
             assert written[name] == value or name in ("output", "experiment", "wandb_tags"), name
+
+
+def test_the_settings_of_timms_other_losses_have_the_defaults_of_its_factory() -> None:
+    known = inspect.signature(create_classification_loss).parameters
+    ours = {name for name in known if name.startswith(("asl_", "poly_", "twoway_", "db_"))}
+    assert ours <= ABSENT.keys()
+    assert {name: ABSENT[name].default for name in ours} == {
+        name: known[name].default for name in ours
+    }
 
 
 @pytest.mark.parametrize(("name", "value"), [("tta", 4), ("naflex_loader", True), ("fuser", "te")])
@@ -273,11 +284,13 @@ def test_a_requeued_run_goes_on_in_its_run_of_weights_and_biases(
     pytest.importorskip("wandb", reason="needs the extra 'log'")
     env = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
     argv = [str(images), *TINY, "--epochs", "2", "--log-wandb", "--wandb-tags", "one", "two"]
-    argv += ["--output", str(tmp_path), "--experiment", "run"]
-    for part in (["--stop-epoch", "1"], ["--resume", "auto"]):
+    argv += ["--wandb-project", "shop-of-digits", "--output", str(tmp_path), "--experiment", "run"]
+    for part in (["--stop-epoch", "1", "--wandb-resume-id", "anew7"], ["--resume", "auto"]):
         log = tmp_path / "log"
         assert runs.finish([*argv, *part], log, env=env) == 0, log.read_text()
     folders = sorted((tmp_path / "run" / "wandb").glob("offline-run-*"))
+    assert all(b"shop-of-digits" in next(one.glob("*.wandb")).read_bytes() for one in folders)
     identity = (tmp_path / "run" / "wandb-run").read_text()
     assert len(folders) == 2
+    assert identity == "anew7"
     assert {folder.name.rpartition("-")[2] for folder in folders} == {identity}
