@@ -42,10 +42,10 @@ def start(
     return process
 
 
-def finish(argv: Sequence[str], log: Path, **kwargs: Any) -> int:
-    """Run a script to its end and return its exit status."""
+def finish(argv: Sequence[str], log: Path, *, seconds: float = 120, **kwargs: Any) -> int:
+    """Run a script to its end and return its exit status; it may take so many seconds."""
     process = start(argv, log, **kwargs)
-    process.join(120)
+    process.join(seconds)
     if process.exitcode is None:
         process.kill()
         raise AssertionError(f"still running:\n{log.read_text()}")

@@ -1,9 +1,7 @@
-"""300 mutated command lines and YAML files, run for real; and settings that must change a run."""
+"""300 mutated command lines and YAML files, run for real."""
 
-import functools
 import math
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
@@ -34,7 +32,7 @@ BOUNDED: dict[str, list[Any]] = {
     "workers": [0, 1, -1, 10**6],
     "dist_timeout": [60, 0],
     "opt": ["sgd", "adamw", "lamb", "lion", "nadamw", "adafactor", "muon", "adan", "none", "adawm"],
-    "torchcompile": ["no_such"],
+    "torchcompile": ["no_such", "eager"],
     "torchcompile_mode": ["default", "no_such"],
     "model": ["test_vil_ls", "test_cvt_ls", "test_vit", "test_resnet", "test_vit2", "tst_vit"],
     "kd_model_name": ["test_vil_ls", "no_such"],
@@ -146,7 +144,8 @@ def _wrong(case: Case, images: Path, root: Path) -> str | None:
     (root / "config.yaml").write_text(yaml.safe_dump(settings))
     argv = ["--config", str(root / "config.yaml"), *case.argv(), "--output", str(root / "runs")]
     log = root / "log"
-    status = runs.finish(argv, log, env={"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"})
+    env = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "offline"}
+    status = runs.finish(argv, log, seconds=600, env=env)
     text = log.read_text()
     lines = text.splitlines()
     if "Traceback" in text:
@@ -177,108 +176,10 @@ def _same(written: Any, given: Any) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_mutated_starts_run_as_told_or_end_with_one_line(images: Path, tmp_path: Path) -> None:
     cases = [_case(number) for number in range(CASES)]
     with ThreadPoolExecutor(2) as pool:
         found = pool.map(lambda n: _wrong(cases[n], images, tmp_path / str(n)), range(CASES))
         wrong = {n: what for n, what in enumerate(found) if what is not None}
     assert not wrong, "\n\n".join(f"{cases[n]}: {what}" for n, what in wrong.items())
-
-
-# A value that must change what a run computes, and the settings beside which it acts.
-ACTS = {
-    "in_chans": ("1", ""),
-    "crop_pct": ("0.5", ""),
-    "mean": ("0.1 0.1 0.1", ""),
-    "std": ("0.1 0.1 0.1", ""),
-    "interpolation": ("nearest", ""),
-    "model_kwargs": ("drop_rate=0.5", ""),
-    "batch_size": ("4", ""),
-    "num_classes": ("5", ""),
-    "freeze": ("backbone", ""),
-    "grad_accum_steps": ("2", ""),
-    "head_init_scale": ("2", ""),
-    "head_init_bias": ("1", ""),
-    "opt": ("lamb", ""),
-    "opt_eps": ("0.1", ""),
-    "opt_betas": ("0.5 0.5", ""),
-    "momentum": ("0.1", "--opt sgd"),
-    "weight_decay": ("5", ""),
-    "clip_mode": ("value", "--opt sgd --clip-grad 0.01"),
-    "layer_decay": ("0.3", ""),
-    "layer_decay_min_scale": ("0.9", "--layer-decay 0.3"),
-    "opt_kwargs": ("amsgrad=True betas=(0.1,0.1)", ""),
-    "sched": ("step", "--decay-epochs 1"),
-    "sched_on_updates": ("", ""),
-    "lr": ("1e-2", ""),
-    "lr_cycle_limit": ("2", "--epochs 1"),
-    "lr_cycle_mul": ("2", "--epochs 2 --lr-cycle-limit 2"),
-    "lr_cycle_decay": ("0.1", "--epochs 1 --lr-cycle-limit 2"),
-    "lr_k_decay": ("2", ""),
-    "lr_decay_fn": ("cosine", "--sched wsd --decay-epochs 2 --epochs 3"),
-    "lr_noise": ("0.0", ""),
-    "lr_noise_pct": ("0.1", "--lr-noise 0.0"),
-    "min_lr": ("5e-4", ""),
-    "warmup_epochs": ("1", ""),
-    "warmup_prefix": ("", "--warmup-epochs 1"),
-    "cooldown_epochs": ("1", ""),
-    "decay_milestones": ("1", "--sched multistep --decay-rate 0.5"),
-    "decay_epochs": ("1", "--sched step"),
-    "decay_rate": ("0.5", "--sched step --decay-epochs 1"),
-    "no_aug": ("", ""),
-    "train_crop_mode": ("rkrc", ""),
-    "scale": ("0.9 1", ""),
-    "ratio": ("1 1", ""),
-    "hflip": ("0", ""),
-    "vflip": ("1", ""),
-    "color_jitter": ("0", ""),
-    "color_jitter_prob": ("0.1", ""),
-    "gaussian_blur_prob": ("1", ""),
-    "aa": ("rand-m9", ""),
-    "aug_repeats": ("2", ""),
-    "aug_splits": ("2", ""),
-    "jsd_loss": ("", "--aug-splits 2"),
-    "split_bn": ("", "--model test_cvt_ls --resplit --reprob 1"),
-    "bce_loss": ("", ""),
-}
-
-
-def _result(images: Path, root: Path, name: str, words: list[str]) -> tuple[int, str, str]:
-    """Status, summary and log of a run."""
-    start = [word for key, value in SOUND.items() for word in ("--" + key, str(value))]
-    start = [word.replace("_", "-") if word.startswith("--") else word for word in start]
-    argv = [str(images), *start, "--epochs", "2", "--output", str(root), "--experiment", name]
-    log = root / f"{name}.log"
-    status = runs.finish([*argv, *words], log)
-    file = root / name / "summary.csv"
-    return status, file.read_text() if file.exists() else "", log.read_text()
-
-
-@pytest.fixture(scope="module")
-def plainly(
-    images: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], tuple[int, str, str]]:
-    """The run with nothing but some settings, made once."""
-    root = tmp_path_factory.mktemp("plain")
-
-    @functools.cache
-    def run(beside: str) -> tuple[int, str, str]:
-        return _result(images, root, f"plain-{abs(hash(beside))}", beside.split())
-
-    return run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ACTS)
-def test_a_setting_changes_what_a_run_computes(
-    name: str, images: Path, tmp_path: Path, plainly: Callable[[str], tuple[int, str, str]]
-) -> None:
-    value, beside = ACTS[name]
-    flag = "--" + name.replace("_", "-")
-    told = [f"--no-{flag[2:]}"] if value == "NO" else [flag, *value.split()]
-    plain = plainly(beside)
-    changed = _result(images, tmp_path, "changed", [*beside.split(), *told])
-    assert (plain[0], changed[0]) == (0, 0), plain[2] + changed[2]
-    assert f"{flag} has no effect" not in changed[2]
-    assert plain[1] != changed[1], f"{flag} {value} changed nothing"

@@ -1,113 +1,25 @@
-"""A resumed run is the same run; what cannot be continued is refused, and stays as it is."""
+"""A resumed run goes on where it stood; what cannot be continued is refused, and stays as it is."""
 
-import csv
-import functools
-import os
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import runs
 import torch
 import yaml
+from resumed import Runs, content, damage, rows
 from timm import create_model
 from timm.models import load_checkpoint, resume_checkpoint
 
 from vit_ls.engine import read_checkpoint
 
-FLAGS = [
-    *("--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--opt", "adamw"),
-    *("--lr", "1e-3", "--batch-size", "32", "--drop-path", "0.1"),
-]
-
-
-class Runs:
-    """Runs of train.py on a folder of images, below a folder of their own."""
-
-    def __init__(self, images: Path, output: Path) -> None:
-        self.images, self.output = images, output
-        self.log = output / "log"
-
-    def __call__(
-        self, *more: str, name: str = "run", before: Callable[[], object] | None = None
-    ) -> int:
-        """Run in the folder `name` and return the exit status; the log starts anew."""
-        self.log.unlink(missing_ok=True)
-        argv = [str(self.images), "--output", str(self.output), "--experiment", name, *FLAGS]
-        return runs.finish([*argv, *more], self.log, before=before)
-
-    def ends(self, status: int, *more: str, **kwargs: Any) -> str:
-        """Run, hold the status against the one that is expected, and return the log."""
-        found = self(*more, **kwargs)
-        text = self.log.read_text()
-        assert found == status, text
-        assert "Traceback" not in text
-        return text
-
-    def path(self, file: str, name: str = "run") -> Path:
-        return self.output / name / file
-
-
-@pytest.fixture(scope="module")
-def _two_epochs(digit_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("two_epochs")
-    Runs(digit_folder, output).ends(0, "--epochs", "2")
-    return output / "run"
-
-
-@pytest.fixture
-def train(digit_folder: Path, tmp_path: Path, _two_epochs: Path) -> Runs:
-    """With a run of two epochs in the folder "run"."""
-    _copy(_two_epochs, tmp_path / "run")
-    return Runs(digit_folder, tmp_path)
-
-
-def _copy(folder: Path, to: Path) -> None:
-    """Copy a run; names of one file become names of one file."""
-    to.mkdir()
-    copied: dict[int, Path] = {}
-    for path in folder.iterdir():
-        number = path.stat().st_ino
-        if number in copied:
-            (to / path.name).hardlink_to(copied[number])
-        else:
-            copied[number] = Path(shutil.copy2(path, to))
-
-
-def _content(folder: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Of each file: its number, its time, its bytes."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(folder)): (
-            path.stat().st_ino,
-            path.stat().st_mtime_ns,
-            path.read_bytes(),
-        )
-        for path in files
-    }
-
-
-def _rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "summary.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def _damage(path: Path) -> None:
-    """Spoil a file under all its names."""
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
-        file.write(64 * b"\xff")
-
 
 def _refused(train: Runs, *more: str, **kwargs: Any) -> str:
     """The line that refuses a run, after which its folders are as they were."""
-    before = _content(train.output)
+    before = content(train.output)
     lines = train.ends(2, *more, **kwargs).splitlines()
     train.log.unlink()
     before.pop("log", None)
-    assert _content(train.output) == before
+    assert content(train.output) == before
     assert lines[-1].startswith("train.py: ")
     return lines[-1]
 
@@ -126,7 +38,7 @@ def test_another_model_is_refused_and_nothing_is_touched(train: Runs) -> None:
 
 
 def test_a_folder_without_a_good_checkpoint_is_refused_and_nothing_is_touched(train: Runs) -> None:
-    _damage(train.path("last.pth.tar"))
+    damage(train.path("last.pth.tar"))
     train.path("checkpoint-0.pth.tar").write_bytes(b"")
     torch.save({"weight": torch.zeros(2)}, train.path("other.pth.tar"))
     line = _refused(train, "--epochs", "3", "--resume", "auto")
@@ -147,14 +59,14 @@ def test_a_folder_without_any_checkpoint_starts_the_run(train: Runs) -> None:
     train.path("").mkdir()
     text = train.ends(0, "--epochs", "1", "--resume", "auto")
     assert "continuing" not in text
-    assert len(_rows(train.path(""))) == 1
+    assert len(rows(train.path(""))) == 1
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over_and_the_run_goes_on_before_it(
     train: Runs,
 ) -> None:
     best = read_checkpoint(train.path("checkpoint-1.pth.tar"))["state_dict"]
-    _damage(train.path("last.pth.tar"))
+    damage(train.path("last.pth.tar"))
     text = train.ends(0, "--epochs", "2", "--resume", "auto")
     assert f"passed over: {train.path('last.pth.tar')} cannot be read: archive/" in text
     assert f"continuing from {train.path('checkpoint-0.pth.tar')}: epoch 1, batch 0" in text
@@ -169,7 +81,7 @@ def test_two_states_stand_whatever_the_history(train: Runs) -> None:
     train.ends(0, "--epochs", "4", "--checkpoint-hist", "1", name="short")
     files = train.path("", "short").glob("*.pth.tar")
     assert len({path.stat().st_ino for path in files if read_checkpoint(path)}) >= 2
-    _damage(train.path("last.pth.tar", "short"))
+    damage(train.path("last.pth.tar", "short"))
     flags = ["--epochs", "4", "--checkpoint-hist", "1", "--resume", "auto"]
     assert "epoch 3, batch 0" in train.ends(0, *flags, name="short")
 
@@ -181,7 +93,7 @@ def test_an_older_checkpoint_of_the_folder_does_not_take_the_newer_ones_away(tra
     newest = ("--resume", str(train.path("last.pth.tar")), "--epochs", "3")
     assert "--start-epoch 1 cannot change where" in _refused(train, *newest, "--start-epoch", "1")
     assert "epoch 2, batch 0" in train.ends(0, *newest)
-    assert [row["epoch"] for row in _rows(train.path(""))] == ["0", "1", "2"]
+    assert [row["epoch"] for row in rows(train.path(""))] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +137,7 @@ def test_settings_that_may_change_take_effect_and_are_shown(train: Runs) -> None
     groups = read_checkpoint(train.path("last.pth.tar"))["optimizer"]["param_groups"]
     assert sorted({group["weight_decay"] for group in groups}) == [0.0, 0.3]
     assert {group["lr"] for group in groups} == {5e-4}
-    assert float(_rows(train.path(""))[-1]["lr"]) == 5e-4
+    assert float(rows(train.path(""))[-1]["lr"]) == 5e-4
     stored = yaml.safe_load(train.path("args.yaml").read_text())
     assert (stored["epochs"], stored["weight_decay"], stored["sched"]) == (3, 0.3, "none")
 
@@ -276,17 +188,17 @@ def test_another_optimiser_is_refused_unless_it_starts_anew(train: Runs) -> None
         assert "--opt 'adamw' -> 'sgd' cannot change in a run: the optimiser's state is of" in line
     named = ["--resume", str(train.path("last.pth.tar")), "--no-resume-opt", "--resume-changed"]
     assert "epoch 2, batch 0" in train.ends(0, *flags, *named)
-    assert len(_rows(train.path(""))) == 3
+    assert len(rows(train.path(""))) == 3
 
 
 # What is continued elsewhere
 
 
 def test_a_file_of_another_folder_is_continued_in_a_new_one(train: Runs) -> None:
-    before = _content(train.path(""))
+    before = content(train.path(""))
     named = ("--resume", str(train.path("checkpoint-0.pth.tar")), "--epochs", "2")
     train.ends(0, *named, name="branch")
-    assert _content(train.path("")) == before
+    assert content(train.path("")) == before
     assert train.path("summary.csv", "branch").read_bytes() == before["summary.csv"][2]
     kept = {path.name for path in train.path("", "branch").glob("*-*.pth.tar")}
     assert kept == {"checkpoint-1.pth.tar"}
@@ -301,7 +213,7 @@ def test_a_file_of_another_folder_is_continued_in_a_new_one(train: Runs) -> None
 def test_weights_alone_start_at_the_epoch_that_is_asked_for(train: Runs) -> None:
     named = ("--resume", str(train.path("last.pth.tar")), "--no-resume-opt", "--epochs", "2")
     train.ends(0, *named, "--start-epoch", "0", name="again")
-    assert [row["epoch"] for row in _rows(train.path("", "again"))] == ["0", "1"]
+    assert [row["epoch"] for row in rows(train.path("", "again"))] == ["0", "1"]
     state = read_checkpoint(train.path("last.pth.tar", "again"))["optimizer"]["state"]
     assert {int(one["step"]) for one in state.values()} == {6}
     assert "nothing is left to train" in _refused(train, *named, name="none")
@@ -309,9 +221,9 @@ def test_weights_alone_start_at_the_epoch_that_is_asked_for(train: Runs) -> None
 
 def test_a_run_can_start_at_a_later_epoch_of_its_schedule(train: Runs) -> None:
     train.ends(0, "--start-epoch", "1", "--epochs", "2", name="late")
-    rows, whole = _rows(train.path("", "late")), _rows(train.path(""))
-    assert [row["epoch"] for row in rows] == ["1"]
-    assert rows[0]["lr"] == whole[1]["lr"]
+    late, whole = rows(train.path("", "late")), rows(train.path(""))
+    assert [row["epoch"] for row in late] == ["1"]
+    assert late[0]["lr"] == whole[1]["lr"]
 
 
 def test_timms_script_could_go_on_with_our_checkpoint(train: Runs) -> None:
@@ -333,106 +245,4 @@ def test_a_checkpoint_of_timms_script_is_continued(train: Runs) -> None:
     flags = ["--resume", str(train.output / "timm.pth.tar"), "--epochs", "3"]
     text = train.ends(0, *flags, name="new")
     assert "its settings are not compared" in text
-    assert [row["epoch"] for row in _rows(train.path("", "new"))] == ["2"]
-
-
-# More than one process, and optimisers with a memory of their own
-
-
-def _stopped(train: Runs, name: str, *flags: str) -> None:
-    """A run that is stopped within its first epoch, after a recovery checkpoint."""
-    assert train(*flags, "--recovery-interval", "2", name=name, before=_stop_after_saving) == 85
-
-
-def _stop_after_saving() -> None:
-    """Ask the run to stop where it first saves."""
-    import signal
-
-    from vit_ls.engine import saver
-
-    def stop(self: Any, *args: Any, save: Any = saver.Saver.save_recovery) -> Path:
-        os.kill(os.getpid(), signal.SIGTERM)
-        path: Path = save(self, *args)
-        return path
-
-    saver.Saver.save_recovery = stop  # type: ignore[method-assign]  # in a process of its own
-
-
-@pytest.mark.parametrize("name", ["adahessian", pytest.param("lamb", marks=pytest.mark.slow)])
-def test_a_run_stopped_within_an_epoch_is_the_same_run(train: Runs, name: str) -> None:
-    flags = [
-        "--opt",
-        name,
-        "--epochs",
-        "1",
-        "--batch-size",
-        "16",
-        "--model",
-        "test_resnet.r160_in1k",
-    ]
-    if name == "adahessian":
-        flags += ["--opt-kwargs", "update_each=2"]
-    train.ends(0, *flags, name="whole")
-    _stopped(train, "stopped", *flags)
-    train.ends(0, *flags, "--recovery-interval", "2", "--resume", "auto", name="stopped")
-    files = [train.path("last.pth.tar", one) for one in ("whole", "stopped")]
-    wanted, found = (read_checkpoint(path)["state_dict"] for path in files)
-    assert all(torch.equal(wanted[key], found[key]) for key in wanted)
-    assert _rows(train.path("", "whole")) == _rows(train.path("", "stopped"))
-
-
-def test_after_a_change_of_the_number_of_processes_the_loss_covers_the_whole_epoch(
-    train: Runs,
-) -> None:
-    flags = ["--epochs", "1", "--recovery-interval", "2", "--lr", "1e-9", "--batch-size", "8"]
-    flags += ["--drop-path", "0", "--sched", "none", "--no-aug"]
-    train.ends(0, *flags, "--batch-size", "16", name="whole")
-    argv = [str(train.images), "--output", str(train.output), "--experiment", "two", *FLAGS]
-    both = runs.start_two("train", [*argv, *flags], train.log, before=_stop_after_saving)
-    for process in both:
-        process.join(120)
-        assert process.exitcode == 85, train.log.read_text()
-    text = train.ends(0, *flags, "--resume", "auto", name="two")
-    assert "2 processes became 1" in text
-    wanted, found = (float(_rows(train.path("", one))[0]["train_loss"]) for one in ("whole", "two"))
-    assert found == pytest.approx(wanted, rel=1e-4)
-
-
-# What the system refuses
-
-
-def _die_while_saving() -> None:
-    """Let a loading process's death be noticed while a checkpoint is written."""
-    from vit_ls.engine import saver
-
-    def die(_: object, file: Any) -> None:
-        file.write(b"begun")
-        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
-
-    saver.torch.save = die
-
-
-def test_a_dead_loading_process_is_not_a_checkpoint_that_cannot_be_written(train: Runs) -> None:
-    assert train("--epochs", "3", "--resume", "auto", before=_die_while_saving) == 1
-    text = train.log.read_text()
-    assert "DataLoader worker (pid 7) is killed" in text
-    assert "cannot be written" not in text
-    assert not list(train.path("").glob(".*.part"))
-
-
-def _limit_files(size: int) -> None:
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
-def test_a_full_disk_is_named(train: Runs) -> None:
-    size = train.path("last.pth.tar").stat().st_size
-    before = _content(train.path(""))
-    for part in (0.01, 0.5, 0.99):
-        limit = functools.partial(_limit_files, int(size * part))
-        last = train.ends(1, "--epochs", "3", "--resume", "auto", before=limit).splitlines()[-1]
-        assert last.endswith("last.pth.tar cannot be written: File too large.")
-        assert "unexpected pos" not in last
-        after = _content(train.path(""))
-        assert all(after[name] == before[name] for name in before if name.endswith(".tar"))
+    assert [row["epoch"] for row in rows(train.path("", "new"))] == ["2"]
