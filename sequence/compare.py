@@ -1,4 +1,4 @@
-"""`python -m sequence.compare FOLDER... [--plot FILE]`: runs of one task side by side.
+"""`python -m sequence.compare FOLDER... [--csv FILE] [--plot FILE]`: runs of one task side by side.
 
 A row for each attention, the mean over its runs, and the mean of what rules reach that know almost
 nothing. Runs that differ in more than attention and seed are refused: they would compare something
@@ -6,6 +6,7 @@ else.
 """
 
 import argparse
+import csv
 import json
 import statistics
 import sys
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the table, and the plot where one is asked for."""
     parser = argparse.ArgumentParser("python -m sequence.compare", description="Runs side by side.")
     parser.add_argument("folders", type=Path, nargs="+", help="of runs, with a report.json each")
+    parser.add_argument("--csv", type=Path, help="file to write a row for each run to")
     parser.add_argument("--plot", type=Path, help="picture of the first run of each attention")
     args = parser.parse_args(argv)
     reports = [_read(folder, parser) for folder in args.folders]
@@ -44,6 +46,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         lines.append([attention, str(runs[0]["parameters"]), seeds, *shown])
     sys.stdout.write(f"{reports[0]['task']}: {reports[0]['data']}\n\n")
     sys.stdout.writelines(f"| {' | '.join(line)} |\n" for line in lines)
+    if args.csv:
+        with args.csv.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            columns = ("task", "data", "attention", "parameters", "seed", *values, "machine")
+            writer.writerow(columns)
+            writer.writerows([report[name] for name in columns] for report in reports)
     if args.plot:
         plot(args.plot, [runs[0] for runs in by_attention.values()])
 
@@ -53,7 +61,7 @@ def _read(folder: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
         report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         parser.error(f"{folder} must be the folder of a finished run, with report.json: {error}")
-    missing = {"attention", "epochs", "points", *_SAME} - report.keys()
+    missing = {"attention", "epochs", "points", "machine", *_SAME} - report.keys()
     if missing:
         parser.error(f"{folder}/report.json lacks {', '.join(sorted(missing))}.")
     return report

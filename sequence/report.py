@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from benchmarks.machine import machine
 from sequence.data import Task
 from sequence.settings import SequenceConfig
 from vit_ls.engine import Evaluation
@@ -52,6 +53,7 @@ def write_report(
         "seed": config.seed,
         "data": task.source,
         "parameters": parameters,
+        "machine": machine("cuda" if torch.cuda.is_available() else "cpu")[0][1],
         "epochs": epochs,
         "by": findings.by,
         "points": findings.points,
@@ -120,11 +122,11 @@ def _percent(right: Tensor) -> float:
 
 
 def _markdown(config: SequenceConfig, report: dict[str, Any], findings: Findings) -> str:
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "a CPU"
     lines = [
         f"# {config.task}: {report['attention']}",
         "",
-        f"Data: {report['data']}. Trained here for {len(report['epochs'])} epochs on {device}, "
+        f"Data: {report['data']}. Trained here for {len(report['epochs'])} epochs on "
+        f"{report['machine']}, "
         f"seed {config.seed}, dim {config.dim}, depth {config.depth}, {config.length} tokens at "
         f"most, {report['parameters']} parameters.",
         "",

@@ -119,7 +119,7 @@ def test_contradicting_settings_are_refused_before_anything_is_opened(capsys, ar
         (["--task", "digits", "--data-dir", "x"], "--task digits brings its own data"),
         (["--task", "pathfinder", "--data-dir", "x"], "must hold curv_baseline, of --difficulty"),
         (
-            ["--task", "bytes", "--length", "9000000", "--segment", "1"],
+            ["--task", "bytes", "--length", "9000000"],
             "must be less than is taken",
         ),
     ],
@@ -181,6 +181,7 @@ def written(folder, **changes):
         "settings": {"dim": 8},
         "attention": "full",
         "parameters": 10,
+        "machine": "a CPU",
         "seed": 0,
         "accuracy": 50.0,
         "epochs": [[0, 2.0, 1.0], [1, 1.0, 0.5]],
@@ -196,10 +197,16 @@ def test_runs_are_set_side_by_side_with_the_mean_of_their_seeds(tmp_path, capsys
     a = written(tmp_path / "a")
     b = written(tmp_path / "b", seed=1, accuracy=52.0)
     c = written(tmp_path / "c", attention="window 4 alone", accuracy=40.0)
-    compare.main([a, b, c, "--plot", str(tmp_path / "plot.png")])
+    rows = tmp_path / "rows.csv"
+    compare.main([a, b, c, "--csv", str(rows), "--plot", str(tmp_path / "plot.png")])
     out = capsys.readouterr().out
     assert "| full | 10 | 0 1 | 51.000 (50.000, 52.000) |" in out
     assert "| window 4 alone | 10 | 0 | 40.000 |" in out
+    assert rows.read_text().splitlines()[1:] == [
+        "listops,formulas,full,10,0,50.0,a CPU",
+        "listops,formulas,full,10,1,52.0,a CPU",
+        "listops,formulas,window 4 alone,10,0,40.0,a CPU",
+    ]
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 

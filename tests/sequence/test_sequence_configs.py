@@ -67,11 +67,7 @@ def rows_in(name):
         if line.startswith("#   "):
             system, value, flags = line[4:].rsplit(": ", 2)
             flags = flags.removeprefix("this file").split()
-            yield (
-                system,
-                float(value),
-                cli._parse(["--config", str(FOLDER / f"{name}.yaml"), *flags]),
-            )
+            yield system, float(value), parsed(name, *flags)
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -116,8 +112,8 @@ def test_a_language_models_phases_have_the_papers_lengths_rates_and_batches(name
     assert count_params(model) / 1e6 == pytest.approx(millions, abs=0.1)
 
 
-def parsed(name):
-    return cli._parse(["--config", str(FOLDER / f"{name}.yaml")])
+def parsed(name, *flags):
+    return cli._parse(["--config", str(FOLDER / f"{name}.yaml"), *flags])
 
 
 def rate_after(config, update):
