@@ -157,7 +157,8 @@ def _test(
     if not ranks.primary:
         return
     folder = best.checkpoint.parent
-    line = write_report(folder, config, task, findings, count_params(model))
+    parameters = count_params(model)
+    line = write_report(folder, config, task, findings, parameters=parameters, device=ranks.device)
     sys.stdout.write(f"{line} epoch={best.epoch} checkpoint={best.checkpoint}\n")
     if config.generate and isinstance(model, NextToken):
         written = _continued(model, config, ranks.device)

@@ -38,7 +38,13 @@ class Findings(NamedTuple):
 
 
 def write_report(
-    folder: Path, config: SequenceConfig, task: Task, findings: Findings, parameters: int
+    folder: Path,
+    config: SequenceConfig,
+    task: Task,
+    findings: Findings,
+    *,
+    parameters: int,
+    device: torch.device,
 ) -> str:
     """Write the report of the test split into a run's folder.
 
@@ -53,7 +59,7 @@ def write_report(
         "seed": config.seed,
         "data": task.source,
         "parameters": parameters,
-        "machine": machine("cuda" if torch.cuda.is_available() else "cpu")[0][1],
+        "machine": machine(device.type)[0][1],
         "epochs": epochs,
         "by": findings.by,
         "points": findings.points,
