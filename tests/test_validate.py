@@ -109,8 +109,24 @@ def test_real_labels_accept_any_of_an_images_labels(tmp_path: Path) -> None:
     top1, top5 = results.real_accuracy(evaluation, names, str(labels))
     assert top1 == pytest.approx(200 / 3)  # of three images with labels, two are right
     assert top5 == 100
-    with pytest.raises(ConfigError, match="needs ImageNet's validation images"):
-        results.real_accuracy(evaluation, ["a.png"] * 4, str(labels))
+    for other in ("a.png", "ILSVRC2012_val_00000000.JPEG", "ILSVRC2012_val_00000005.JPEG"):
+        with pytest.raises(ConfigError, match="needs ImageNet's validation images"):
+            results.real_accuracy(evaluation, [*names[:3], other], str(labels))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("no labels", "not JSON"), ("[1, 2]", "must hold a list of labels for each image")],
+)
+def test_real_labels_that_are_none_are_refused_before_the_evaluation(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "real.json").write_text(text)
+    argv = ["--model", "test_vil_ls", "--random-weights", "--real-labels"]
+    log = tmp_path / "log"
+    assert runs.finish([*argv, str(tmp_path / "real.json")], log, script="validate") == 2
+    assert log.read_text().count("\n") == 1
+    assert f"real.json: {message}" in log.read_text()
 
 
 @pytest.mark.parametrize(

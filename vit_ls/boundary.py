@@ -9,8 +9,9 @@ class ReportedError(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, in one line; its type where it says nothing."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    """What an error says, in one line; with its type where that is no more than a word."""
+    words = str(error).split()
+    return " ".join(words)[:300] if len(words) > 1 else " ".join([type(error).__name__, *words])
 
 
 @contextmanager

@@ -92,10 +92,11 @@ def real_accuracy(result: PerImage, names: list[str], labels: str) -> tuple[floa
         names: Their file names, which carry their numbers.
         labels: JSON file with a list of labels per image, or "builtin" for the one that timm has.
     """
-    real = _read_real_labels(labels)
+    by_number = dict(enumerate(_read_real_labels(labels), 1))
     try:
-        wanted = [real[int(Path(name).stem.rpartition("_")[2]) - 1] for name in names]
-    except (ValueError, IndexError) as error:
+        numbers = [int(Path(name).stem.rpartition("_")[2]) for name in names]
+        wanted = [by_number[number] for number in numbers]
+    except (ValueError, KeyError) as error:
         raise ConfigError("--real-labels needs ImageNet's validation images.") from error
     hits = [
         [guess in right for guess in guesses]
