@@ -2,12 +2,14 @@
 
     python benchmarks/weights_table.py
 
-Addresses and evaluation settings come from timm's registry, accuracies from those who released the
-files.
+Addresses, licences and evaluation settings come from timm's registry, accuracies from those who
+released the files; of plain ViTs, from timm's own evaluation.
 """
 
+import csv
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -18,17 +20,40 @@ from vit_ls.paper import RELEASED, Released
 COLUMNS = (
     "weights",
     "from",
+    "licence",
     "top-1, published",
     "evaluated at",
     "starts, for training",
     "verified",
 )
+PLAIN = {
+    "deit_tiny_patch16_224.fb_in1k": "`cst_vit_tiny_patch16_*`",
+    "deit_small_patch16_224.fb_in1k": "`cst_vit_small_patch16_*`",
+    "vit_small_patch16_224.augreg_in21k_ft_in1k": "`cst_vit_small_patch16_*`",
+    "deit_base_patch16_224.fb_in1k": "`cst_vit_base_patch16_*`",
+    "vit_base_patch16_224.augreg_in21k_ft_in1k": "`cst_vit_base_patch16_*`",
+}
+"""timm's weights of plain ViTs that it has published an accuracy of, and what they start."""
+
+_ACCURACIES = Path(__file__).parents[1] / "robustness/reporting/tables/reference_accuracies.csv"
 
 
 def table() -> str:
     """The table of released files, as Markdown."""
-    rows = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, RELEASED)]
+    rows = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, RELEASED), *_plain()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _plain() -> list[Sequence[str]]:
+    with _ACCURACIES.open(newline="") as file:
+        top1 = {row["model"]: float(row["in1k_top1"]) for row in csv.DictReader(file)}
+    rows = []
+    for tag, starts in PLAIN.items():
+        cfg: Any = timm.get_pretrained_cfg(tag)
+        where = f"[{cfg.hf_hub_id}](https://huggingface.co/{cfg.hf_hub_id})"
+        size = f"{cfg.input_size[-1]}, crop {cfg.crop_pct:g}"
+        rows.append((f"`{tag}`", where, cfg.license, f"{top1[tag]:.2f}", size, starts, "timm"))
+    return rows
 
 
 def _cells(released: Released) -> Sequence[str]:
@@ -44,6 +69,7 @@ def _cells(released: Released) -> Sequence[str]:
     return (
         f"`{released.tag}`",
         where,
+        cfg.license or "not stated",
         str(released.top1),
         f"{size}, crop {cfg.crop_pct:g}{squash}",
         _starts(cfg.architecture),

@@ -40,9 +40,9 @@ Curve = list[float]
 """Held-out top-1 after each epoch, percent."""
 
 
-def compare(folder: Path, seed: int, epochs: int) -> tuple[Curve, Curve]:
+def compare(folder: Path, seed: int, source_epochs: int, epochs: int) -> tuple[Curve, Curve]:
     """The target's curves from the source's weights and from nothing."""
-    _train(folder / "source", SOURCE, seed, epochs)
+    _train(folder / "source", SOURCE, seed, source_epochs)
     start = ("--pretrained-path", str(folder / "source" / BEST))
     warm = _train(folder / "warm", TARGET, seed, epochs, *start)
     return warm, _train(folder / "cold", TARGET, seed, epochs)
@@ -126,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train, write the tables and draw the picture."""
     parser = argparse.ArgumentParser(description="Warm start against a start from nothing.")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=5, help="of each of the runs")
+    parser.add_argument("--source-epochs", type=int, default=30, help="of the source")
+    parser.add_argument("--epochs", type=int, default=5, help="of each run of the target")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "warm_start.png")
     args = parser.parse_args(argv)
     logging.getLogger("vit_ls").setLevel(logging.ERROR)
@@ -139,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ):
         folders = [Path(name, str(seed)) for seed in range(args.seeds)]
         runs = [
-            processes.submit(compare, folder, seed, args.epochs)
+            processes.submit(compare, folder, seed, args.source_epochs, args.epochs)
             for seed, folder in enumerate(folders)
         ]
         for run in runs:

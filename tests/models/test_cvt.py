@@ -1,24 +1,18 @@
 """CvT as Microsoft released it, against what transformers computed from the same weights."""
 
-import json
 import logging
-from pathlib import Path
 
 import pytest
 import timm
 import torch
-from safetensors import safe_open
+from cvt_reference import FILE, build
 from safetensors.torch import load_file
-from timm.models import build_model_with_cfg
 
 from vit_ls.count import count_flops, count_params
 from vit_ls.layers import Convolutions, FullAttention, LongShortAttention
-from vit_ls.models.backbone import StagedTransformer
 from vit_ls.models.convert import checkpoint_filter_fn
 from vit_ls.models.cvt import VARIANTS
-from vit_ls.models.specs import BackboneSpec, Embed, Full, StageSpec
 
-FILE = Path(__file__).parents[1] / "data" / "cvt_reference_tiny.safetensors"
 SIZES = ("square", "wide", "odd")
 
 # of the released code; multiply-adds with batch norm counted 2x, as fvcore does in eval mode
@@ -36,34 +30,6 @@ def golden():
 def weights(golden):
     """The state dict with Hugging Face's names."""
     return {k.removeprefix("weights."): v for k, v in golden.items() if k.startswith("weights.")}
-
-
-def build(activation="quick_gelu", **kwargs):
-    with safe_open(FILE, "pt") as file:
-        config = json.loads(file.metadata()["config"])
-    kernels = zip(
-        config["patch_sizes"], config["patch_stride"], config["patch_padding"], strict=True
-    )
-    embeds = [Embed(k, s, p, cut=k > s + 1) for k, s, p in kernels]
-    rows = zip(embeds, config["num_heads"], config["embed_dim"], config["depth"], strict=True)
-    spec = BackboneSpec(
-        tuple(StageSpec(e, h, d, n, Full(), int(d == 48)) for e, h, d, n in rows),
-        img_size=64,
-        global_pool="token",
-        conv_projection=Convolutions(2, False),
-        activation=activation,
-        norm_eps=1e-5,
-        released="cvt",
-    )
-    return build_model_with_cfg(
-        StagedTransformer,
-        "test_cvt",
-        kwargs.pop("pretrained", False),
-        pretrained_filter_fn=checkpoint_filter_fn,
-        spec=spec,
-        num_classes=config["num_labels"],
-        **kwargs,
-    ).eval()
 
 
 def loaded(weights, **kwargs):
@@ -111,8 +77,10 @@ def test_logits_and_maps_equal_the_reference(golden, weights, size, activation, 
     torch.testing.assert_close(logits, golden[f"{size}.logits{suffix}"], rtol=0, atol=1e-5)
     for i in (2,) if suffix else (0, 1, 2):
         expected = golden[f"{size}.hidden_states{suffix}.{i}"]
-        # values reach 10: the reference is as far from float64
-        torch.testing.assert_close(maps[i], expected, rtol=1e-5, atol=3e-5)
+        # Values reach 10, and the file's float32 is itself up to 3.9e-5 away from float64, in
+        # which the maps agree to 1e-12 (tests/clients/test_transformers_cvt.py).
+        atol = 3e-5 if size == "odd" else 1e-5
+        torch.testing.assert_close(maps[i], expected, rtol=1e-5, atol=atol)
 
 
 def test_the_classifier_reads_the_normalised_class_token(golden, weights):
