@@ -47,7 +47,7 @@ def table() -> str:
 def _plain() -> list[Sequence[str]]:
     with _ACCURACIES.open(newline="") as file:
         top1 = {row["model"]: float(row["in1k_top1"]) for row in csv.DictReader(file)}
-    rows = []
+    rows: list[Sequence[str]] = []
     for tag, starts in PLAIN.items():
         cfg: Any = timm.get_pretrained_cfg(tag)
         where = f"[{cfg.hf_hub_id}](https://huggingface.co/{cfg.hf_hub_id})"

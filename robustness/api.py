@@ -21,6 +21,7 @@ from robustness.reporting.plots import plot_report
 from robustness.reporting.report import write_report
 from robustness.rules.protocols import Protocol, own_protocol
 from robustness.rules.results import Report
+from robustness.running.attacks import STEPS, Attack
 from robustness.running.cache import Cache
 from robustness.running.loop import Loop, Team
 from robustness.running.run import Request, run
@@ -50,6 +51,10 @@ class Options:
         cache: Folder of finished cells; None keeps nothing.
         output: Folder of the report and the predictions; None writes nothing.
         latex: report.tex too.
+        attacks: On the clean images of the suites that take them: "pgd", "autoattack".
+        eps: Largest distance of the attacks, in pixels of [0, 1]: a number, or a text as "8/255".
+        norm: Of that distance: "linf" or "l2".
+        attack_steps: Of PGD; None for 20.
     """
 
     data_root: Path | None = None
@@ -68,6 +73,10 @@ class Options:
     cache: Path | None = None
     output: Path | None = None
     latex: bool = False
+    attacks: Sequence[str] = ()
+    eps: str | float | None = None
+    norm: str = "linf"
+    attack_steps: int | None = None
 
     def request(self) -> Request:
         """The benchmarks and where they lie.
@@ -91,11 +100,33 @@ class Options:
         folders = dict(self.folders)
         places = Places(self.data_root, self.generate, generator, folders, self.cache)
         named = self.suites is not None or bool(own)
-        request = Request(rows, places, named, self.max_images, self.verify)
+        attacks = self._attacks()
+        request = Request(rows, places, named, self.max_images, self.verify, attacks)
         if not any(places.source(row) for row in rows):
             looked = "; ".join(f"{row.name}: {places.looked(row)}" for row in rows)
             raise UsageError(f"no benchmark is there. {looked}")
         return request
+
+    def _attacks(self) -> list[Attack]:
+        if not self.attacks:
+            if self.eps is not None or self.attack_steps is not None or self.norm != "linf":
+                raise UsageError("--eps, --norm and --attack-steps go with --attack.")
+            return []
+        if self.eps is None:
+            raise UsageError("--attack needs --eps, in pixels of [0, 1], such as 4/255.")
+        if self.attack_steps is not None and "pgd" not in self.attacks:
+            raise UsageError("--attack-steps goes with --attack pgd: AutoAttack has its own.")
+        if self.dtype != torch.float32:
+            what = str(self.dtype).removeprefix("torch.")
+            raise UsageError(
+                f"--attack needs --dtype float32, got {what}: gradients that it rounds to nothing "
+                "look like robustness."
+            )
+        steps = STEPS if self.attack_steps is None else self.attack_steps
+        return [
+            Attack.of(name, self.norm, self.eps, steps=steps, batch_size=self.batch_size)
+            for name in dict.fromkeys(self.attacks)
+        ]
 
     def _check_folders(self, rows: Sequence[Benchmark]) -> None:
         known = {*BENCHMARKS, *(row.name for row in rows)}

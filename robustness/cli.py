@@ -20,6 +20,7 @@ from robustness.data.sources import Places
 from robustness.errors import UsageError
 from robustness.reporting.report import to_markdown
 from robustness.rules.results import Report
+from robustness.running.attacks import ATTACKS, NORMS, STEPS
 from robustness.running.cache import Cache
 from robustness.running.describe import describe
 from robustness.running.loop import Team, spare_workers
@@ -74,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
                       help="corrupt the validation set on the fly")  # fmt: skip
     data.add_argument("--seed", type=int, default=0, help="of the generated corruptions")
     data.add_argument("--frost-dir", type=Path, help="photographs of frost to generate with")
+    attack = parser.add_argument_group("attacks on clean images")
+    attack.add_argument("--attack", dest="attacks", nargs="+", default=[], metavar="NAME",
+                        help=f"{', '.join(ATTACKS)} (extra attacks)")  # fmt: skip
+    attack.add_argument("--eps", help="largest distance, in pixels of [0, 1]: 4/255 or 0.0157")
+    attack.add_argument("--norm", default="linf", help=f"of it: {' or '.join(NORMS)}")
+    attack.add_argument("--attack-steps", type=int, help=f"of PGD; default {STEPS}")
     how = parser.add_argument_group("how")
     how.add_argument("--doctor", action="store_true", help="check the folders, without a model")
     how.add_argument("--dry-run", action="store_true", help="say what would be run")

@@ -69,6 +69,8 @@ def _worst(
     if cell not in tables:
         raise UsageError(f"--worst: {run.folder} has no whole cell {benchmark}:{cell}.")
     (row,) = choose([benchmark], own)
+    if row.frames:
+        raise UsageError(f"--worst shows images, and {benchmark} holds videos.")
     source = places.source(row)
     if source is None:
         raise UsageError(f"--worst: {benchmark} is {places.looked(row)}.")
@@ -80,6 +82,7 @@ def _worst(
         if key not in samples:
             raise UsageError(f"--worst: {key} of {benchmark}:{cell} is not in the data any more.")
         picture = source.read(samples[key], cell)
+        assert not isinstance(picture, list)
         picture.thumbnail((_SIDE, _SIDE))
         said = f"class {table.predicted[place]} at {100 * table.confidence[place]:.0f} %"
         caption = (

@@ -52,6 +52,21 @@ THREE_D = (
 )
 
 
+PERTURBATIONS = (
+    "gaussian_noise",
+    "shot_noise",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "brightness",
+    "translate",
+    "rotate",
+    "tilt",
+    "scale",
+)
+EXTRA_PERTURBATIONS = ("speckle_noise", "gaussian_blur", "spatter", "shear")
+
+
 def grid(corruptions: Iterable[str], severities: Iterable[int] = SEVERITIES) -> tuple[str, ...]:
     """Cells named "corruption/severity"."""
     steps = tuple(severities)
@@ -65,7 +80,7 @@ class Benchmark:
     Attributes:
         name: Name in commands and reports.
         folders: Where it may lie under the data root; the first that exists is taken.
-        layout: Where a cell lies: "classes", "cells", "in9", "objectnet" or "corruptions"
+        layout: Where a cell lies: "classes", "cells", "in9", "objectnet", "corruptions" or "videos"
             (`layouts`), "arrays" or "digits" (`sources`).
         classes: How class folders are named (`layouts`), or their names in the classes' order.
         rule: How an answer is judged (`rules.judging`).
@@ -79,6 +94,9 @@ class Benchmark:
         border: Pixels to cut off at each side before anything else.
         generated: Made by our own corruptions, not the released files.
         by_default: Evaluated when no suite is named and the folder is there.
+        frames: Frames of each cell's videos, in the order of cells and extra cells; () for images.
+        unordered: Cells whose frames have no order (draws of noise), so that each is compared with
+            the first one; elsewhere with the one before.
     """
 
     name: str
@@ -96,6 +114,22 @@ class Benchmark:
     border: int = 0
     generated: bool = False
     by_default: bool = True
+    frames: tuple[int, ...] = ()
+    unordered: tuple[str, ...] = ()
+
+    def frames_of(self, cell: str) -> int:
+        """Frames of each video of a cell; 0 where it holds images."""
+        every = (*self.cells, *self.extra_cells)
+        return self.frames[every.index(cell)] if self.frames else 0
+
+    def rule_of(self, cell: str) -> str:
+        """How the answers to a cell are judged."""
+        return f"{self.rule}_from_first" if cell in self.unordered else self.rule
+
+    @property
+    def takes_attacks(self) -> bool:
+        """Whether its cell "all" holds clean images, each of one class that the model knows."""
+        return SINGLE[0] in self.cells and self.rule in ("plain", "val") and not self.border
 
 
 def _folders(
@@ -141,6 +175,7 @@ _BAR = ("imagenet-c-bar", "ImageNet-C-bar", "imagenet_c_bar")
 _3DCC = ("imagenet-3dcc", "ImageNet-3DCC", "3dcc")
 _SKETCH = ("imagenet-sketch", "ImageNet-Sketch", "sketch")
 _STYLIZED = ("stylized-imagenet/val", "imagenet-stylized/val", "stylized-imagenet")
+_P = ("imagenet-p", "ImageNet-P")
 _IN9 = ("imagenet-9", "ImageNet-9", "bg_challenge", "backgrounds_challenge")
 
 _ROWS = (
@@ -168,6 +203,23 @@ _ROWS = (
     _c("imagenet-c-generated", ("imagenet-c-generated",), generated=True),
     _corrupted("imagenet-c-bar", _BAR, C_BAR),
     _corrupted("imagenet-3dcc", _3DCC, THREE_D),
+    Benchmark(
+        "imagenet-p",
+        _P,
+        "videos",
+        "wnid",
+        "flips",
+        "flips",
+        "unchanged",
+        50_000,
+        PERTURBATIONS,
+        EXTRA_PERTURBATIONS,
+        image_size=224,
+        frames=tuple(
+            41 if name == "translate" else 31 for name in PERTURBATIONS + EXTRA_PERTURBATIONS
+        ),
+        unordered=("gaussian_noise", "shot_noise", "speckle_noise"),
+    ),
     Benchmark(
         "imagenet-9",
         _IN9,

@@ -14,6 +14,7 @@ from robustness.data.gaps import Kind, gather, some
 from robustness.data.images import read_file
 from robustness.data.listing import Listing, Sample
 from robustness.data.sources import Places, Source
+from robustness.data.videos import read_frames
 
 _MENDS = {
     Kind.NO_FOLDER: "unpack it",
@@ -118,6 +119,8 @@ def _examine_cell(
 def inspect_file(sample: Sample) -> tuple[int, int] | None:
     """Width and height, or None where the file cannot be read to its end."""
     assert sample.path is not None
+    if sample.path.suffix.lower() in layouts.VIDEO_TYPES:
+        return _inspect_video(sample.path)
     try:
         with Image.open(sample.path) as image:
             size, tail = image.size, _TAILS.get(image.format or "")
@@ -127,6 +130,14 @@ def inspect_file(sample: Sample) -> tuple[int, int] | None:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None
     return size
+
+
+def _inspect_video(path: Path) -> tuple[int, int] | None:
+    try:
+        sizes = {frame.size for frame in read_frames(path)}
+    except OSError:
+        return None
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _ends_with(path: Path, tail: bytes) -> bool:

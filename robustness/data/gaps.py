@@ -19,6 +19,7 @@ class Kind(StrEnum):
     COUNT = "count"
     UNREADABLE = "unreadable"
     WRONG_SIZE = "of another size"
+    WRONG_LENGTH = "of another number of frames"
     NOT_FINITE = "not finite"
     MADE_OTHERWISE = "made otherwise"
 

@@ -19,7 +19,11 @@ from robustness.data.gaps import Kind
 from robustness.data.listing import Sample
 
 Item = tuple[torch.Tensor, int, int, str]
-"""Image, target, index within the cell, and what is wrong ("" where nothing is)."""
+"""Image [C, H, W] or video [frames, C, H, W], target, index within the cell, and what is wrong
+("" where nothing is)."""
+
+Picture = Image.Image | list[Image.Image]
+"""An image, or the frames of a video."""
 
 CROP = 224
 """Side of the released files."""
@@ -125,30 +129,33 @@ def described(made: dict[str, Any]) -> str:
 
 
 class CellImages(Dataset[Item]):
-    """The images of a cell.
+    """The images or videos of a cell.
 
     Args:
         samples: What to read.
-        read: Gives the image of a sample, or raises OSError.
+        read: Gives the image of a sample, or its frames, or raises OSError.
         transform: To the model's input.
         channels: 3 for RGB, 1 for grey.
         image_size: Side that every image must have, or None.
+        frames: Frames that every video must have; 0 for images.
     """
 
     def __init__(
         self,
         samples: Sequence[Sample],
-        read: Callable[[Sample], Image.Image],
+        read: Callable[[Sample], Picture],
         transform: Callable[[Image.Image], torch.Tensor],
         *,
         channels: int = 3,
         image_size: int | None = None,
+        frames: int = 0,
     ) -> None:
         self.samples = samples
         self.read = read
         self.transform = transform
         self.mode = "L" if channels == 1 else "RGB"
         self.image_size = image_size
+        self.frames = frames
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -157,11 +164,18 @@ class CellImages(Dataset[Item]):
         sample = self.samples[index]
         trouble = ""
         try:
-            image = self.read(sample)
+            found = self.read(sample)
         except OSError:
+            found, trouble = [], str(Kind.UNREADABLE)
+        images = found if isinstance(found, list) else [found]
+        if not trouble and len(images) != (self.frames or 1):
+            images, trouble = [], str(Kind.WRONG_LENGTH)
+        if not images:
             # A stand-in keeps the batch whole; the loop leaves it out of every count.
             side = self.image_size or 256
-            image, trouble = Image.new(self.mode, (side, side)), str(Kind.UNREADABLE)
-        if not trouble and self.image_size and image.size != (self.image_size, self.image_size):
+            images = [Image.new(self.mode, (side, side))] * (self.frames or 1)
+        elif self.image_size and any(i.size != (self.image_size,) * 2 for i in images):
             trouble = str(Kind.WRONG_SIZE)
-        return self.transform(image.convert(self.mode)), sample.target, index, trouble
+        tensors = [self.transform(image.convert(self.mode)) for image in images]
+        whole = torch.stack(tensors) if self.frames else tensors[0]
+        return whole, sample.target, index, trouble

@@ -17,6 +17,7 @@ from robustness.data.listing import Listing, Sample
 from robustness.errors import UsageError
 
 IMAGE_TYPES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+VIDEO_TYPES = (".mp4",)
 JUNK = ("@eaDir", "__MACOSX", "Thumbs.db", "desktop.ini", "lost+found")
 """What machines leave in folders; so are all names that begin with a dot."""
 
@@ -56,7 +57,7 @@ def list_cell(benchmark: Benchmark, folder: Path, cell: str) -> Listing:
     place = cell_folder(benchmark, folder, cell)
     if place is None:
         return Listing((), (Gap(Kind.NO_FOLDER, "no folder"),))
-    found = _Found([], [], [], Counter())
+    found = _Found(_types(benchmark), [], [], [], Counter())
     named = naming(benchmark)
     classify = named.of(folder, place)
     if classify is None:
@@ -65,7 +66,7 @@ def list_cell(benchmark: Benchmark, folder: Path, cell: str) -> Listing:
     loose = 0
     for entry in _entries(place, found):
         if not entry.is_dir():
-            if _is_image(entry.name):
+            if found.takes(entry.name):
                 loose += 1
                 found.stray.append(entry.name)
             continue
@@ -92,10 +93,14 @@ def naming(benchmark: Benchmark) -> Naming:
 
 @dataclass
 class _Found:
+    types: tuple[str, ...]
     samples: list[Sample]
     strange: list[str]
     stray: list[str]
     passed: Counter[str]
+
+    def takes(self, name: str) -> bool:
+        return name.lower().endswith(self.types)
 
     def notes(self) -> tuple[str, ...]:
         return tuple(f"passed over: {count} {what}" for what, count in sorted(self.passed.items()))
@@ -112,11 +117,11 @@ def _entries(folder: str | Path, found: _Found) -> Iterator[os.DirEntry[str]]:
 def _read_class(folder: os.DirEntry[str], target: int, found: _Found) -> None:
     for entry in _entries(folder.path, found):
         key = f"{folder.name}/{entry.name}"
-        if _is_image(entry.name) and not entry.is_dir():
+        if found.takes(entry.name) and not entry.is_dir():
             found.samples.append(Sample(key, target, Path(entry.path)))
         elif entry.is_dir():
             deeper = [p.relative_to(folder.path) for p in Path(entry.path).rglob("*")]
-            found.stray += [f"{folder.name}/{p}" for p in deeper if _is_image(p.name)]
+            found.stray += [f"{folder.name}/{p}" for p in deeper if found.takes(p.name)]
         else:
             found.stray.append(key)
 
@@ -136,8 +141,8 @@ def _is_junk(name: str) -> bool:
     return name in JUNK or name.startswith(".")
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_TYPES)
+def _types(benchmark: Benchmark) -> tuple[str, ...]:
+    return VIDEO_TYPES if benchmark.frames else IMAGE_TYPES
 
 
 _GROUPS = ("", *dict.fromkeys(row.group for row in CORRUPTIONS.values()))
@@ -157,6 +162,11 @@ def _severity_folder(folder: Path, cell: str) -> Path | None:
     return None
 
 
+def _perturbation_folder(folder: Path, cell: str) -> Path:
+    places = (folder / group / cell for group in _GROUPS)
+    return next((place for place in places if place.is_dir()), folder / cell)
+
+
 def _is_number(name: str) -> bool:
     return re.fullmatch(r"\d+(\.\d+)?", name) is not None
 
@@ -171,6 +181,7 @@ _PLACES: dict[str, Callable[[Path, str], Path | None]] = {
     "in9": lambda folder, cell: folder / cell / "val",
     "objectnet": lambda folder, _: folder / "images",
     "corruptions": _severity_folder,
+    "videos": _perturbation_folder,
 }
 
 

@@ -15,8 +15,9 @@ from robustness.data import layouts
 from robustness.data.benchmarks import BENCHMARKS, Benchmark
 from robustness.data.decoded import Decoded
 from robustness.data.gaps import Gap, Kind
-from robustness.data.images import CROP, Generator, described, read_file
+from robustness.data.images import CROP, Generator, Picture, described, read_file
 from robustness.data.listing import Listing, Sample, digest
+from robustness.data.videos import needed, read_frames
 from robustness.errors import UsageError
 from vit_ls.data.digits import Digits
 
@@ -93,9 +94,12 @@ class Source:
         made = {} if self.made is None else {"made": json.dumps(self.made, sort_keys=True)}
         return {"names": listing.names(), **listing.files(verify=verify), **made}
 
-    def read(self, sample: Sample, cell: str) -> Image.Image:
-        """One image of a cell."""
+    def read(self, sample: Sample, cell: str) -> Picture:
+        """One image of a cell, or the frames of one of its videos."""
         del cell
+        if self.benchmark.frames:
+            assert sample.path is not None
+            return read_frames(sample.path)
         image = read_file(sample)
         return ImageOps.crop(image, self.benchmark.border) if self.benchmark.border else image
 
@@ -280,6 +284,8 @@ class Places:
         folder = self._folder(row)
         if folder is None:
             return None
+        if benchmark.frames:
+            needed()  # Said before the run, not by the first file.
         if row is not benchmark:
             return GeneratedSource(benchmark, folder, self.generator, self.scratch)
         kind = ArraySource if benchmark.layout == "arrays" else Source

@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 
 from robustness.corruptions import CORRUPTIONS
-from robustness.data.benchmarks import IN_MCE
+from robustness.data.benchmarks import IN_MCE, PERTURBATIONS, SINGLE
 from robustness.errors import UsageError
 from robustness.reporting.comparison import differences
 from robustness.reporting.published import published_pairs
 from robustness.reporting.report import markdown_table, read_report
 from robustness.rules import statistics
-from robustness.rules.metrics import alexnet, cells_of, corruptions_of, mean_errors
+from robustness.rules.metrics import (
+    alexnet,
+    alexnet_flips,
+    cells_of,
+    corruptions_of,
+    mean_errors,
+)
 from robustness.rules.results import Report, Result
 from robustness.running import predictions
 from robustness.running.predictions import Table
@@ -75,6 +81,13 @@ class Run:
                     f"run: {int(table.right.sum())}/{len(table.names)} right, "
                     f"the report has {counts['top1']}/{counts['images']}."
                 )
+            if "flips" in counts and (
+                table.flips is None or int(table.flips.sum()) != counts["flips"]
+            ):
+                raise UsageError(
+                    f"{self.folder}: the predictions of {result.benchmark} {cell} are of another "
+                    f"run: they have not the {counts['flips']} flips of the report."
+                )
             found[cell] = table
         return found
 
@@ -84,8 +97,12 @@ def analyse(run: Run) -> list[Line]:
     lines: list[Line] = []
     for result in run.report.results:
         tables = run.tables(result)
+        if result.numbers == "flips":
+            lines += _of_flips(result, tables)
+            continue
         for cell in [c for c in tables if "/" not in c]:
             lines += _of_cell(result, cell, tables[cell])
+        lines += _lost_to_attacks(result, tables)
         if corruptions_of(result):
             lines += _of_corruptions(result, tables)
         if result.numbers == "in9":
@@ -112,6 +129,13 @@ def compare_pairs(first: Run, second: Run) -> list[Line]:
                 note = f"withheld: other {', '.join(differ) or 'images'}"
                 lines.append(Line(result.benchmark, cell, "McNemar p", None, note=note))
                 continue
+            if a.flips is not None and b.flips is not None:
+                counts = result.whole(cell) or {}
+                steps = counts["comparisons"] / counts["images"]
+                less = [(a.flips - b.flips) / steps]
+                found = statistics.bootstrap(less, [100.0], paired=True)
+                lines.append(Line(result.benchmark, cell, "difference of flip probability", *found))
+                continue
             test = statistics.mcnemar(a.right, b.right)
             note = f"right alone: {test.first_alone} and {test.second_alone}"
             lines.append(Line(result.benchmark, cell, "McNemar p", test.p, note=note))
@@ -131,6 +155,33 @@ def _of_cell(result: Result, cell: str, table: Table) -> Iterator[Line]:
         value = statistics.calibration_error(confidence, right, as_scripts=as_scripts)
         yield Line(result.benchmark, cell, name, value, note=few if value is None else "")
     yield Line(result.benchmark, cell, "AURRA", statistics.aurra(confidence, right))
+
+
+def _lost_to_attacks(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
+    """Clean top-1 less robust top-1, on the same images."""
+    for cell in [cell for cell in result.attacks if cell in tables and SINGLE[0] in tables]:
+        lost = tables[SINGLE[0]].right.astype(float) - tables[cell].right
+        found = statistics.bootstrap([lost], [100.0], paired=True)
+        note = f"{result.attacks[cell]}; bootstrap over images"
+        yield Line(result.benchmark, cell, "top-1 lost to the attack", *found, note=note)
+
+
+def _of_flips(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
+    """Intervals of the flip probabilities and of the mean flip rate."""
+    shares = {}
+    for cell, table in tables.items():
+        counts = result.whole(cell)
+        if counts is not None and table.flips is not None:
+            shares[cell] = table.flips / (counts["comparisons"] / counts["images"])
+            found = statistics.bootstrap([shares[cell]], [100.0], paired=True)
+            note = "bootstrap over videos"
+            yield Line(result.benchmark, cell, "flip probability", *found, note=note)
+    if all(cell in shares for cell in PERTURBATIONS):
+        weights = [100 / alexnet_flips()[cell] / len(PERTURBATIONS) for cell in PERTURBATIONS]
+        paired = len({tables[cell].names for cell in PERTURBATIONS}) == 1
+        cells = [shares[cell] for cell in PERTURBATIONS]
+        found = statistics.bootstrap(cells, weights, paired=paired)
+        yield Line(result.benchmark, "", "mFR", *found, note="bootstrap over videos")
 
 
 def _of_corruptions(result: Result, tables: dict[str, Table]) -> Iterator[Line]:

@@ -27,6 +27,7 @@ HEADLINES = (
     ("imagenet-c-generated", "mCE"),
     ("imagenet-c-bar", "mean error"),
     ("imagenet-3dcc", "mean error"),
+    ("imagenet-p", "mFR"),
     ("digits", "top-1 clean"),
     ("digits", "mean error"),
 )
@@ -81,7 +82,11 @@ def headlines(rows: Sequence[Row]) -> list[Row]:
     places = {head: place for place, head in enumerate(HEADLINES)}
     chosen = [row for row in rows if (row.benchmark, row.name) in places]
     chosen.sort(key=lambda row: places[row.benchmark, row.name])
-    return chosen + [row for row in rows if first.get(row.benchmark) is row]
+    return chosen + [
+        row
+        for row in rows
+        if first.get(row.benchmark) is row or any(m and m.headline for m in row.found)
+    ]
 
 
 def differences(reports: Sequence[Report], benchmark: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class Answers(NamedTuple):
     """What a model said to a batch.
 
     Attributes:
-        logits: [B, classes], float32.
+        logits: [B, classes], float32; of videos [B, frames, classes].
         targets: [B].
         keys: Names of the images.
         finite: Which answers are finite, [B].
@@ -47,10 +47,19 @@ class Predictions(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Counts of a batch and the predictions that they count."""
+    """Counts of a batch and the predictions that they count.
+
+    Attributes:
+        counts: Of the batch.
+        predictions: Of each image; of each video's first frame.
+        flips: Of each video, how often the answer changed: [B]; None for images.
+        top5_distance: Of each video, how far the five best classes moved, summed: [B].
+    """
 
     counts: Counts
     predictions: Predictions
+    flips: Tensor | None = None
+    top5_distance: Tensor | None = None
 
 
 Rule = Callable[[Answers], Verdict]
@@ -62,10 +71,10 @@ def judge(name: str, logits: Tensor, targets: Tensor, keys: Sequence[str]) -> Ve
     An answer that is not finite is wrong everywhere and counted under "nonfinite".
     """
     logits = logits.float()
-    finite = torch.isfinite(logits).all(dim=1)
+    finite = torch.isfinite(logits).flatten(1).all(dim=1)
     verdict = RULES[name](Answers(logits, targets, keys, finite))
     counts = {"images": len(targets), "nonfinite": int((~finite).sum())}
-    return Verdict(verdict.counts | counts, verdict.predictions)
+    return verdict._replace(counts=verdict.counts | counts)
 
 
 def _ranks(logits: Tensor, targets: Tensor) -> Tensor:
@@ -168,6 +177,40 @@ def _mapped(classes: Callable[[], Tensor]) -> Rule:
     return rule
 
 
+TOP = 5
+"""Places that the distance between two rankings looks at."""
+
+
+def _flips(*, from_first: bool) -> Rule:
+    """How often the answer changes within a video, and how far the five best classes move.
+
+    Each frame is compared with the one before, or with the first one (arXiv:1903.12261, section
+    4.2): draws of noise have no order. The label takes no part.
+    """
+
+    def rule(answers: Answers) -> Verdict:
+        logits = answers.logits
+        first = _plain(answers._replace(logits=logits[:, 0]))
+        order = logits.argsort(dim=-1, descending=True, stable=True)
+        ranks = order.argsort(dim=-1)
+        steps = order.shape[1] - 1
+        earlier = order[:, :1].expand(-1, steps, -1) if from_first else order[:, :-1]
+        flips = (earlier[..., 0] != order[:, 1:, 0]).sum(dim=1)
+        # where the five best of the earlier frame stand in the later one, from place 5 on alike
+        places = ranks[:, 1:].gather(-1, earlier[..., :TOP]).clamp(max=TOP)
+        were = torch.arange(places.shape[-1], device=places.device)
+        moved = (places - were).abs().sum(dim=(1, 2))
+        counts = {
+            **first.counts,
+            "comparisons": len(logits) * steps,
+            "flips": int(flips.sum()),
+            "top5_distance": int(moved.sum()),
+        }
+        return Verdict(counts, first.predictions, flips, moved)
+
+    return rule
+
+
 def _best(logits: Tensor) -> Tensor:
     """Index of the best class, the lowest one in a tie."""
     return (logits == logits.amax(dim=1, keepdim=True)).int().argmax(dim=1)
@@ -178,6 +221,8 @@ RULES: dict[str, Rule] = {
     "a": _masked("a"),
     "r": _masked("r"),
     "val": _val,
+    "flips": _flips(from_first=False),
+    "flips_from_first": _flips(from_first=True),
     "in9": _mapped(labels.imagenet9_classes),
     "objectnet": _mapped(labels.objectnet_classes),
 }

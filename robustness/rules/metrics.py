@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 
 from scipy.stats import binomtest
 
-from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE, grid
+from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE, PERTURBATIONS, grid
 from robustness.data.gaps import Gap, Kind, gather
 from robustness.rules.judging import Counts
 from robustness.rules.results import Report, Result
@@ -30,6 +30,7 @@ class Metric:
         note: What must stand beside it, or why it is withheld.
         optional: Withheld, it leaves the answer complete: its benchmark was not asked for.
         lower_is_better: Whether a smaller number is the better one: errors and gaps.
+        headline: Stands for its benchmark, beside those that always do.
     """
 
     benchmark: str
@@ -42,6 +43,7 @@ class Metric:
     note: str = ""
     optional: bool = False
     lower_is_better: bool = False
+    headline: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,16 @@ def metrics(report: Report) -> list[Metric]:
     found: list[Metric] = []
     for result in report.results:
         found += _NUMBERS[result.numbers](result, report)
+        found += [_robust(result, cell) for cell in result.attacks]
     return found
+
+
+@cache
+def alexnet_flips() -> dict[str, float]:
+    """AlexNet's flip probabilities on ImageNet-P, which the flip rate divides by."""
+    table = json.loads((Path(__file__).parent / "tables" / "alexnet_flips.json").read_text())
+    probabilities: dict[str, float] = table["flip_probability"]
+    return probabilities
 
 
 def severity_errors(result: Result, corruption: str) -> list[float | None]:
@@ -138,6 +149,67 @@ def _single(result: Result, _: Report) -> list[Metric]:
         for cell in result.required
         for name, right in (("top-1", "top1"), ("top-5", "top5"))
     ]
+
+
+def _robust(result: Result, cell: str) -> Metric:
+    number = _accuracy(result, cell, f"robust top-1, {result.attacks[cell]}")
+    if number.value is None:
+        return replace(number, headline=True)
+    note = f"{number.note}; {result.libraries[cell]}"
+    return replace(number, headline=True, note=note)
+
+
+def _flips(result: Result, _: Report) -> list[Metric]:
+    """The mean flip rate, and for each perturbation what the released script prints."""
+    reference = alexnet_flips()
+
+    def per_step(cell: str, count: str) -> float:
+        counts = result.cells[cell].counts
+        return counts[count] / counts["comparisons"]
+
+    def probability(cell: str) -> float:
+        return 100 * per_step(cell, "flips")
+
+    def rate(cell: str) -> float:
+        return probability(cell) / reference[cell]
+
+    def distance(cell: str) -> float:
+        return per_step(cell, "top5_distance")
+
+    numbers = [_lower(result, PERTURBATIONS, "mFR", rate)]
+    for cell in result.cells:
+        if cell in reference:
+            numbers.append(_lower(result, [cell], f"flip rate {cell}", rate))
+        numbers.append(_lower(result, [cell], f"flip probability {cell}", probability))
+        unit = "places per comparison, not %; "
+        numbers.append(_lower(result, [cell], f"top-5 distance {cell}", distance, unit))
+    return numbers
+
+
+def _lower(
+    result: Result,
+    names: Sequence[str],
+    name: str,
+    of: Callable[[str], float],
+    unit: str = "",
+    cells: Sequence[str] | None = None,
+) -> Metric:
+    """The mean of a number over names, of which lower is better.
+
+    Args:
+        result: Of the benchmark.
+        names: Of cells, or of corruptions.
+        name: Of the number.
+        of: The number of each name.
+        unit: What must stand beside it.
+        cells: That must be whole; those of `names` where these are cells.
+    """
+    needed = names if cells is None else cells
+    if not needed or any(result.whole(cell) is None for cell in needed):
+        why = "withheld: " + _why(result, needed)
+        return Metric(result.benchmark, name, None, note=why, lower_is_better=True)
+    value = fmean(of(each) for each in names)
+    return Metric(result.benchmark, name, value, note=unit + result.label, lower_is_better=True)
 
 
 def _val(result: Result, report: Report) -> list[Metric]:
@@ -230,11 +302,7 @@ def _over(
     result: Result, corruptions: Sequence[str], name: str, of: Callable[[str], float]
 ) -> Metric:
     cells = [cell for c in corruptions for cell in cells_of(result, c) or grid([c])]
-    if not cells or any(result.whole(cell) is None for cell in cells):
-        why = "withheld: " + _why(result, cells)
-        return Metric(result.benchmark, name, None, note=why, lower_is_better=True)
-    value = fmean(of(c) for c in corruptions)
-    return Metric(result.benchmark, name, value, note=result.label, lower_is_better=True)
+    return _lower(result, corruptions, name, of, cells=cells)
 
 
 def _why(result: Result, cells: Sequence[str]) -> str:
@@ -256,6 +324,7 @@ _NUMBERS: dict[str, Callable[[Result, Report], list[Metric]]] = {
     "masked": _masked,
     "in9": _in9,
     "mce": _c,
+    "flips": _flips,
     "mean_error": _mean_error,
     "clean_and_mean_error": _clean_and_mean_error,
 }

@@ -14,6 +14,8 @@ from robustness.data.images import probe_picture
 from robustness.errors import UsageError
 
 Transform = Callable[[Image.Image], torch.Tensor]
+Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation, by channel."""
 
 _PAPER = {"crop_pct": 224 / 256, "interpolation": "bicubic"}
 _PROBES = ((224, 224), (300, 400), (32, 32))
@@ -27,14 +29,24 @@ class Protocol:
         apply: The transform.
         description: For people.
         identity: Digest of what it makes of fixed pictures.
+        pixels: The transform but for the normalisation: to values in [0, 1].
+        normalisation: What it ends with; None for none.
     """
 
     apply: Transform
     description: str
     identity: str
+    pixels: Transform
+    normalisation: Normalisation | None = None
 
     @classmethod
-    def of(cls, apply: Transform, description: str) -> "Protocol":
+    def of(
+        cls,
+        apply: Transform,
+        description: str,
+        pixels: Transform | None = None,
+        normalisation: Normalisation | None = None,
+    ) -> "Protocol":
         """Make one, with its identity.
 
         Raises:
@@ -43,7 +55,7 @@ class Protocol:
         first, second = _fingerprint(apply), _fingerprint(apply)
         if first != second:
             raise UsageError("transform must give the same for the same image, and gives another.")
-        return cls(apply, description, first)
+        return cls(apply, description, first, pixels or apply, normalisation)
 
 
 def protocol_for(name: str, data_config: dict[str, Any], image_size: int | None) -> Protocol:
@@ -79,7 +91,10 @@ def protocol_for(name: str, data_config: dict[str, Any], image_size: int | None)
         )
     statistics = f"mean {_numbers(config['mean'])}, std {_numbers(config['std'])}"
     transform = create_transform(is_training=False, **config)
-    return Protocol.of(transform, f"{how}; {statistics}")
+    normalisation = (tuple(config["mean"]), tuple(config["std"]))
+    config |= {"mean": (0.0,) * len(config["mean"]), "std": (1.0,) * len(config["std"])}
+    pixels = create_transform(is_training=False, **config)
+    return Protocol.of(transform, f"{how}; {statistics}", pixels, normalisation)
 
 
 def own_protocol(name: str, transform: Transform, image_size: int | None) -> Protocol:

@@ -6,7 +6,7 @@ from typing import Any
 from robustness.data.gaps import Gap, Kind, gather
 from robustness.rules.judging import Counts
 
-FORMAT = 2
+FORMAT = 3
 """Of report.json; another one is refused."""
 
 
@@ -35,6 +35,8 @@ class Result:
         required: Cells that a complete benchmark has.
         cells: What was found.
         gaps: What is wrong with the benchmark as a whole.
+        attacks: Cells that are the clean images under an attack, and the attack in words.
+        libraries: What ran the attack of each of these cells, with its version.
     """
 
     benchmark: str
@@ -47,6 +49,8 @@ class Result:
     required: list[str]
     cells: dict[str, CellResult] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
+    attacks: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
 
     def whole(self, cell: str) -> Counts | None:
         """The counts of a cell that lacks nothing, or None."""

@@ -29,12 +29,18 @@ def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> li
         f"model {subject.name}, {parameters / 1e6:.2f} M parameters, {subject.origin} weights",
         f"weights sha256 {subject.weights}",
     ]
-    to_do = 0
+    to_do = attacked = 0
     for planned in plan(request, subject):
         cells = list(planned.cells(subject, loop.dtype))
         cached = [c for c in cells if c.listing.samples and cache.load(c.key, subject.answer)]
         images = sum(len(cell.listing.samples) for cell in cells)
-        to_do += images - sum(len(cell.listing.samples) for cell in cached)
+        row = planned.benchmark
+        to_do += sum(
+            len(cell.listing.samples) * max(1, row.frames_of(cell.source))
+            for cell in cells
+            if cell not in cached and cell.attacked is None
+        )
+        attacked += sum(cell.attacked is not None and cell not in cached for cell in cells)
         result = planned.result()
         result.cells = {
             cell.name: CellResult({}, cell.gaps, list(cell.listing.notes)) for cell in cells
@@ -52,5 +58,6 @@ def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> li
     lines.append(
         f"cost: {to_do} images to evaluate, about {to_do * rate / 60:.1f} min of the model alone "
         f"at {rate * 1000:.2f} ms each on {loop.team.device}"
+        + (f", without {attacked} attacks" if attacked else "")
     )
     return lines

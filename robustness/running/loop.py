@@ -11,12 +11,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from timm.utils.distributed import init_distributed_device_so
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 from robustness.data.gaps import Gap, Kind, some
 from robustness.data.images import CellImages
 from robustness.errors import UsageError
 from robustness.rules.judging import Counts, Verdict, judge
+from robustness.running.attacks import Attacked
 from robustness.running.predictions import Table
 
 T = TypeVar("T")
@@ -138,18 +139,26 @@ class Outcome:
         return found
 
 
-@torch.inference_mode()
-def run_cell(loop: Loop, images: CellImages, rule: str) -> Outcome:
+def run_cell(
+    loop: Loop, images: CellImages, rule: str, attacked: Attacked | None = None
+) -> Outcome:
     """Judge every image of a cell once.
 
-    Process r takes images r, r + size, ...: no image is padded in or counted twice.
+    Process r takes the batches r, r + size, ...: no image is padded in or counted twice, and a
+    batch holds the same images in any number of processes.
+
+    Args:
+        loop: How.
+        images: Of the cell.
+        rule: Name of the rule.
+        attacked: The attack on the images, which are then pixels in [0, 1]; None for none.
     """
     began = time.monotonic()
-    share = Subset(images, range(loop.team.rank, len(images), loop.team.size))
+    batches = _batches(loop, images)[loop.team.rank :: loop.team.size]
     loader: DataLoader[Any] = DataLoader(
-        share,
-        batch_size=loop.batch_size,
-        num_workers=min(loop.workers, len(share)),
+        images,
+        batch_sampler=batches,
+        num_workers=min(loop.workers, len(batches)),
         pin_memory=loop.team.device.type == "cuda",
     )
     counts: Counter[str] = Counter()
@@ -160,12 +169,13 @@ def run_cell(loop: Loop, images: CellImages, rule: str) -> Outcome:
         waited += time.monotonic() - asked
         keys = [images.samples[i].key for i in indices.tolist()]
         trouble += [(what, key) for what, key in zip(troubles, keys, strict=True) if what]
-        readable = torch.tensor([what != Kind.UNREADABLE for what in troubles])
+        readable = torch.tensor([what not in _NOTHING_TO_JUDGE for what in troubles])
         if readable.any():
             kept = [key for key, ok in zip(keys, readable.tolist(), strict=True) if ok]
-            verdict = _judged(loop, pixels[readable], targets[readable], kept, rule)
+            verdict = _judged(loop, pixels[readable], targets[readable], kept, rule, attacked)
             counts.update(verdict.counts)
-            columns = (indices[readable], targets[readable], *verdict.predictions)
+            more = (c for c in (verdict.flips, verdict.top5_distance) if c is not None)
+            columns = (indices[readable], targets[readable], *verdict.predictions, *more)
             rows.append(np.stack([c.double().cpu().numpy() for c in columns], axis=1))
         asked = time.monotonic()
     outcome = _join(loop.team, images, dict(counts), trouble, rows)
@@ -174,13 +184,38 @@ def run_cell(loop: Loop, images: CellImages, rule: str) -> Outcome:
     return outcome
 
 
+_NOTHING_TO_JUDGE = (Kind.UNREADABLE, Kind.WRONG_LENGTH)
+
+
+def _batches(loop: Loop, images: CellImages) -> list[list[int]]:
+    """Places of the images of each batch; of videos, as many as have about that many frames."""
+    step = max(1, loop.batch_size // max(1, images.frames))
+    places = list(range(len(images)))
+    return [places[start : start + step] for start in range(0, len(places), step)]
+
+
 def _judged(
-    loop: Loop, pixels: torch.Tensor, targets: torch.Tensor, keys: list[str], rule: str
+    loop: Loop,
+    pixels: torch.Tensor,
+    targets: torch.Tensor,
+    keys: list[str],
+    rule: str,
+    attacked: Attacked | None,
 ) -> Verdict:
     device = loop.team.device
-    with torch.autocast(device.type, loop.dtype, enabled=loop.dtype != torch.float32):
-        logits = loop.model(pixels.to(device, non_blocking=True))
-    return judge(rule, logits, targets.to(logits.device), keys)
+    pixels, targets = pixels.to(device, non_blocking=True), targets.to(device)
+    model: torch.nn.Module = loop.model
+    if attacked is not None:
+        model = attacked.from_pixels(model)
+        pixels = attacked.perturbed(model, pixels, targets)
+    with (
+        torch.inference_mode(),
+        torch.autocast(device.type, loop.dtype, enabled=loop.dtype != torch.float32),
+    ):
+        images = pixels.flatten(0, -4)
+        logits = torch.cat([model(part) for part in images.split(loop.batch_size)])
+        logits = logits.unflatten(0, pixels.shape[:-3])
+        return judge(rule, logits, targets, keys)
 
 
 def _join(
@@ -192,7 +227,10 @@ def _join(
 ) -> Outcome:
     total: Counter[str] = Counter()
     names: dict[str, list[str]] = {}
-    own = np.concatenate(rows) if rows else np.zeros((0, 5))
+    named = ["label", "predicted", "confidence", "rank"]
+    if images.frames:
+        named += ["flips", "top5_distance"]
+    own = np.concatenate(rows) if rows else np.zeros((0, 1 + len(named)))
     parts = team.everything((counts, trouble, own))
     for found, lost, _ in parts:
         total.update(found)
@@ -201,7 +239,7 @@ def _join(
     whole = np.concatenate([part[2] for part in parts])
     whole = whole[np.argsort(whole[:, 0])]
     keys = [images.samples[int(index)].key for index in whole[:, 0]]
-    columns = dict(zip(("label", "predicted", "confidence", "rank"), whole[:, 1:].T, strict=True))
+    columns = dict(zip(named, whole[:, 1:].T, strict=True))
     return Outcome(dict(sorted(total.items())), Table.of(keys, columns), names)
 
 

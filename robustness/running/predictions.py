@@ -19,7 +19,9 @@ except ModuleNotFoundError:
 
 from robustness.errors import UsageError
 
-_TYPES = {"label": np.int32, "predicted": np.int32, "confidence": np.float32, "rank": np.int32}
+_OPTIONAL = ("flips", "top5_distance")
+_TYPES = {"label": np.int32, "predicted": np.int32, "confidence": np.float32, "rank": np.int32,
+          "flips": np.int32, "top5_distance": np.int32}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Table:
         predicted: Class that was said, -1 for none.
         confidence: Softmax of the best class among those that compete.
         rank: Classes ahead of the right one; 0 is right.
+        flips: Of videos alone: changes of the answer. The columns above are of the first frame.
+        top5_distance: Of videos alone: how far the five best classes moved, over all comparisons.
     """
 
     names: tuple[str, ...]
@@ -39,14 +43,24 @@ class Table:
     predicted: NDArray[np.int32]
     confidence: NDArray[np.float32]
     rank: NDArray[np.int32]
+    flips: NDArray[np.int32] | None = None
+    top5_distance: NDArray[np.int32] | None = None
 
     @classmethod
     def of(cls, names: Sequence[str], columns: dict[str, Any]) -> "Table":
         """Make one of columns in any type of number."""
         typed: dict[str, Any] = {
-            name: np.asarray(columns[name]).astype(kind) for name, kind in _TYPES.items()
+            name: np.asarray(columns[name]).astype(kind)
+            for name, kind in _TYPES.items()
+            if name in columns or name not in _OPTIONAL
         }
         return cls(tuple(names), **typed)
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """All that there are, but for the names."""
+        every = {name: getattr(self, name) for name in _TYPES}
+        return {name: column for name, column in every.items() if column is not None}
 
     @property
     def right(self) -> NDArray[np.bool_]:
@@ -62,11 +76,11 @@ def suffix() -> str:
 def encode(table: Table) -> bytes:
     """The file's bytes; the same table gives the same bytes."""
     content = io.BytesIO()
-    columns = {name: getattr(table, name) for name in _TYPES}
     if pyarrow is None:
-        np.savez_compressed(content, allow_pickle=False, name=np.array(table.names), **columns)
+        names = np.array(table.names)
+        np.savez_compressed(content, allow_pickle=False, name=names, **table.columns)
     else:
-        rows = pyarrow.table({"name": list(table.names), **columns})
+        rows = pyarrow.table({"name": list(table.names), **table.columns})
         pyarrow.parquet.write_table(rows, content, compression="zstd")
     return content.getvalue()
 
@@ -84,17 +98,27 @@ def decode(content: bytes, kind: str) -> Table:
     if kind == "npz":
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                columns = {name: file[name] for name in ("name", *_TYPES)}
+                columns = {name: file[name] for name in file.files}
+                names = columns["name"].tolist()
         except (OSError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(str(error)) from error
-        return Table.of(columns["name"].tolist(), columns)
+        return _table(names, columns)
     if pyarrow is None:
         raise UsageError("predictions in Parquet need pyarrow: pip install pyarrow")
     try:
         rows = pyarrow.parquet.read_table(io.BytesIO(content))
-        return Table.of(rows["name"].to_pylist(), {name: rows[name].to_numpy() for name in _TYPES})
+        columns = {name: rows[name].to_numpy() for name in rows.column_names if name != "name"}
+        names = rows["name"].to_pylist()
     except (pyarrow.ArrowException, KeyError) as error:
         raise ValueError(str(error)) from error
+    return _table(names, columns)
+
+
+def _table(names: list[str], columns: dict[str, Any]) -> Table:
+    try:
+        return Table.of(names, columns)
+    except KeyError as error:
+        raise ValueError(f"it lacks {error}") from error
 
 
 def digest(content: bytes) -> str:

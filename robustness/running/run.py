@@ -2,16 +2,16 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
 import vit_ls
-from robustness.data.benchmarks import Benchmark
+from robustness.data.benchmarks import SINGLE, Benchmark
 from robustness.data.gaps import Gap, Kind
-from robustness.data.images import CellImages
+from robustness.data.images import CellImages, probe_picture
 from robustness.data.listing import Listing, digest
 from robustness.data.sources import Places, Source
 from robustness.errors import UsageError
@@ -20,6 +20,7 @@ from robustness.rules.metrics import metrics
 from robustness.rules.protocols import Protocol
 from robustness.rules.results import CellResult, Report, Result
 from robustness.running import predictions
+from robustness.running.attacks import Attack, Attacked
 from robustness.running.cache import Cache, Kept
 from robustness.running.loop import Loop, run_cell
 from robustness.running.subject import Subject
@@ -40,6 +41,7 @@ class Request:
         named: Whether the user named the benchmarks, so that an absent one is a gap.
         max_images: Images of each cell at most, or None.
         verify: Know images by what their files hold, not by their sizes and times.
+        attacks: On the clean images of each benchmark that takes attacks.
     """
 
     benchmarks: Sequence[Benchmark]
@@ -47,6 +49,7 @@ class Request:
     named: bool = False
     max_images: int | None = None
     verify: bool = False
+    attacks: Sequence[Attack] = ()
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,21 @@ class PlannedCell:
         listing: Its images, already the subset where one is asked for.
         gaps: Why it cannot be whole.
         key: Of its counts in the cache.
+        source: Cell that its images are of.
+        attacked: The attack on them, or None.
     """
 
     name: str
     listing: Listing
     gaps: list[Gap]
     key: dict[str, str]
+    source: str
+    attacked: Attacked | None = None
+
+    @property
+    def rule(self) -> str:
+        """How its answers are judged."""
+        return self.key["rule"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,7 @@ class PlannedBenchmark:
     protocol: Protocol
     wanted: int
     verify: bool
+    attacks: Sequence[Attack] = ()
 
     def cells(self, subject: Subject, dtype: torch.dtype) -> Iterator[PlannedCell]:
         """List the cells one after the other: all at once would be millions of names."""
@@ -91,14 +104,23 @@ class PlannedBenchmark:
                 **subject.identity,
                 "benchmark": row.name,
                 "cell": name,
-                "rule": row.rule,
+                "rule": row.rule_of(name),
                 "transform": self.protocol.identity,
                 "border": str(row.border),
                 "dtype": str(dtype),
                 "version": vit_ls.__version__,
                 **{f"images_{what}": value for what, value in images.items()},
             }
-            yield PlannedCell(name, chosen, gaps, key)
+            plain = PlannedCell(name, chosen, gaps, key, name)
+            yield plain
+            if name == SINGLE[0]:
+                yield from (self._under(attack, plain) for attack in self.attacks)
+
+    def _under(self, attack: Attack, cell: PlannedCell) -> PlannedCell:
+        """The cell under an attack. Only its class counts: ReaL's labels take no part in it."""
+        key = cell.key | {"cell": attack.cell, "rule": "plain", "attack": attack.identity}
+        attacked = Attacked(attack, self.protocol.normalisation)
+        return replace(cell, name=attack.cell, key=key, attacked=attacked)
 
     def result(self) -> Result:
         """The result before any cell is counted."""
@@ -115,6 +137,8 @@ class PlannedBenchmark:
             self.wanted,
             list(self.benchmark.cells),
             gaps=self.source.problems(),
+            attacks={attack.cell: attack.label for attack in self.attacks},
+            libraries={attack.cell: attack.library for attack in self.attacks},
         )
 
 
@@ -124,8 +148,10 @@ def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
     Raises:
         UsageError: The model has another number of classes than a benchmark needs.
     """
-    for row in request.benchmarks:
-        source = request.places.source(row)
+    found = [(row, request.places.source(row)) for row in request.benchmarks]
+    if request.attacks:
+        _check_attacks(request, subject, [row for row, source in found if source])
+    for row, source in found:
         if source is None:
             continue
         if subject.num_classes not in row.num_classes:
@@ -135,7 +161,30 @@ def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
             )
         protocol = subject.protocol(row.protocol, row.image_size)
         wanted = min(request.max_images or row.images, row.images)
-        yield PlannedBenchmark(row, source, protocol, wanted, request.verify)
+        attacks = request.attacks if row.takes_attacks else ()
+        yield PlannedBenchmark(row, source, protocol, wanted, request.verify, attacks)
+
+
+def _check_attacks(request: Request, subject: Subject, rows: Sequence[Benchmark]) -> None:
+    """Whether what was asked for can be attacked.
+
+    Raises:
+        UsageError: A suite takes no attack, or the model or its transform cannot be attacked.
+    """
+    without = [row.name for row in rows if not row.takes_attacks]
+    if without and (request.named or len(without) == len(rows)):
+        raise UsageError(
+            "--attack goes with suites of clean images under their own classes (imagenet-val, "
+            f"imagenet-v2, imagenet-sketch, digits, folders of one's own), not with {without[0]}."
+        )
+    device = next((p.device for p in subject.model.parameters()), torch.device("cpu"))
+    for row in (row for row in rows if row.takes_attacks):
+        protocol = subject.protocol(row.protocol, row.image_size)
+        picture = probe_picture(240, 320).convert("L" if subject.channels == 1 else "RGB")
+        pixels = protocol.pixels(picture)[None].to(device)
+        for attack in request.attacks:
+            attacked = Attacked(attack, protocol.normalisation)
+            attacked.check(subject.model, pixels, subject.name)
 
 
 def run(
@@ -158,7 +207,9 @@ def run(
         data: list[str] = []
         for cell in planned.cells(subject, loop.dtype):
             result.cells[cell.name] = _cell_result(planned, cell, subject, loop, cache, output)
-            data += [cell.name, *(cell.key.get(f"images_{what}", "") for what in _ELSEWHERE_TOO)]
+            if cell.attacked is None:
+                images = (cell.key.get(f"images_{what}", "") for what in _ELSEWHERE_TOO)
+                data += [cell.name, *images]
         result.identity["data"] = digest(data)
         report.results.append(result)
     asked_in_vain = request.named and bool(report.absent)
@@ -204,12 +255,13 @@ def _cell_result(
     else:
         images = CellImages(
             cell.listing.samples,
-            partial(planned.source.read, cell=cell.name),
-            planned.protocol.apply,
+            partial(planned.source.read, cell=cell.source),
+            planned.protocol.pixels if cell.attacked else planned.protocol.apply,
             channels=subject.channels,
             image_size=planned.benchmark.image_size,
+            frames=0 if cell.attacked else planned.benchmark.frames_of(cell.name),
         )
-        outcome = run_cell(loop, images, planned.benchmark.rule)
+        outcome = run_cell(loop, images, cell.rule, cell.attacked)
         count = outcome.counts.get("images", 0)
         _logger.info(
             "%s: %d images in %.1f s, %.0f images/s, %.0f %% of it waiting for images",
