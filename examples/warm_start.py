@@ -34,7 +34,6 @@ from vit_ls.data.digits import Digits
 ROOT = Path(__file__).parents[1]
 BEST = "model_best.pth.tar"
 SOURCE, TARGET = "test_cvt", "test_cvt_ls"
-COLUMNS = ("start", "epoch 1", "epoch 2", "epoch 3", "epoch 4", "epoch 5")
 
 Curve = list[float]
 """Held-out top-1 after each epoch, percent."""
@@ -114,11 +113,13 @@ def draw(curves: dict[str, list[Curve]], path: Path) -> None:
 
 def table(curves: dict[str, list[Curve]]) -> str:
     """Mean and standard deviation over the seeds, as Markdown."""
-    lines = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1))]
+    epochs = len(next(iter(curves.values()))[0])
+    head = ("start", *(f"epoch {epoch + 1}" for epoch in range(epochs)))
+    lines = [head, ("---", *["---:"] * epochs)]
     for name, runs in curves.items():
         values = np.array(runs)
-        at = [values[:, min(epoch, values.shape[1]) - 1] for epoch in (1, 2, 3, 4, 5)]
-        lines.append((name, *(f"{x.mean():.1f} ± {x.std(ddof=1):.1f}" for x in at)))
+        spread = zip(values.mean(0), values.std(0, ddof=1), strict=True)
+        lines.append((name, *(f"{mean:.1f} ± {std:.1f}" for mean, std in spread)))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -39,27 +39,23 @@ class Predictions(NamedTuple):
         confidence: Softmax of the best class among those that compete, 0 without an answer: [B].
         rank: Classes ahead of the target; 0 is right, as many as there are classes without an
             answer: [B].
+        flips: Of each video, how often the answer changed: [B]; None for images. What stands above
+            is of the first frame.
+        top5_distance: Of each video, how far the five best classes moved, summed: [B].
     """
 
     predicted: Tensor
     confidence: Tensor
     rank: Tensor
+    flips: Tensor | None = None
+    top5_distance: Tensor | None = None
 
 
 class Verdict(NamedTuple):
-    """Counts of a batch and the predictions that they count.
-
-    Attributes:
-        counts: Of the batch.
-        predictions: Of each image; of each video's first frame.
-        flips: Of each video, how often the answer changed: [B]; None for images.
-        top5_distance: Of each video, how far the five best classes moved, summed: [B].
-    """
+    """Counts of a batch and the predictions that they count."""
 
     counts: Counts
     predictions: Predictions
-    flips: Tensor | None = None
-    top5_distance: Tensor | None = None
 
 
 Rule = Callable[[Answers], Verdict]
@@ -206,7 +202,7 @@ def _flips(*, from_first: bool) -> Rule:
             "flips": int(flips.sum()),
             "top5_distance": int(moved.sum()),
         }
-        return Verdict(counts, first.predictions, flips, moved)
+        return Verdict(counts, first.predictions._replace(flips=flips, top5_distance=moved))
 
     return rule
 

@@ -38,8 +38,8 @@ _TARGETS = 9
 _FEWEST_CLASSES = 4
 """Its loss looks at the four best classes."""
 
-_FEWEST_PIXELS = 8
-"""Side below which its search by squares has none."""
+_FEWEST_PIXELS = 25
+"""Side from which on the grid that its search by squares begins with fits."""
 
 
 @dataclass(frozen=True)
@@ -213,16 +213,21 @@ class Attacked:
         if gradient is None or not gradient.isfinite().all() or not gradient.any():
             raise UsageError(f"--attack needs gradients, and {name} gives none that can be used.")
         if self.attack.name == "autoattack":
-            classes, side = scores.shape[1], min(pixels.shape[-2:])
+            classes = scores.shape[1]
             if classes < _FEWEST_CLASSES:
                 raise UsageError(
                     f"--attack autoattack needs at least {_FEWEST_CLASSES} classes, got {classes}."
                 )
-            if side < _FEWEST_PIXELS:
-                raise UsageError(
-                    f"--attack autoattack needs images of at least {_FEWEST_PIXELS} pixels a side, "
-                    f"got {side}."
-                )
+            _check_size(pixels)
+
+
+def _check_size(pixels: Tensor) -> None:
+    side = min(pixels.shape[-2:])
+    if side < _FEWEST_PIXELS:
+        raise UsageError(
+            f"--attack autoattack needs images of at least {_FEWEST_PIXELS} pixels a side, "
+            f"got {side}."
+        )
 
 
 @contextmanager
@@ -265,6 +270,7 @@ def _pgd(attack: Attack, model: nn.Module, pixels: Tensor, targets: Tensor) -> T
 def _autoattack(attack: Attack, model: nn.Module, pixels: Tensor, targets: Tensor) -> Tensor:
     from pyautoattack import AutoAttack
 
+    _check_size(pixels)  # A caller's own transform may leave each image its size.
     norm = {"linf": "Linf", "l2": "L2"}[attack.norm]
     run = AutoAttack(model, norm=norm, eps=attack.eps, seed=0, device=pixels.device)
     with torch.no_grad():

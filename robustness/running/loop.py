@@ -174,8 +174,8 @@ def run_cell(
             kept = [key for key, ok in zip(keys, readable.tolist(), strict=True) if ok]
             verdict = _judged(loop, pixels[readable], targets[readable], kept, rule, attacked)
             counts.update(verdict.counts)
-            more = (c for c in (verdict.flips, verdict.top5_distance) if c is not None)
-            columns = (indices[readable], targets[readable], *verdict.predictions, *more)
+            found = (column for column in verdict.predictions if column is not None)
+            columns = (indices[readable], targets[readable], *found)
             rows.append(np.stack([c.double().cpu().numpy() for c in columns], axis=1))
         asked = time.monotonic()
     outcome = _join(loop.team, images, dict(counts), trouble, rows)

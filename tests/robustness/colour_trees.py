@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import nn
@@ -37,6 +38,25 @@ def paint(path: Path, answer: int, size: int = 224) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     colour = (answer // 32 * 8 + 4, answer % 32 * 8 + 4, 0)
     Image.new("RGB", (size, size), colour).save(path, format="PNG")
+
+
+def film(path: Path, answers: list[int], side: int = 224) -> None:
+    """A video whose frames the model takes for these classes."""
+    import av
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        # lossless and without subsampled colours, so that the colours are exact
+        stream = container.add_stream("libx264rgb", rate=1, options={"crf": "0"})
+        stream.width = stream.height = side
+        stream.pix_fmt = "rgb24"
+        for answer in answers:
+            colour = (answer // 32 * 8 + 4, answer % 32 * 8 + 4, 0)
+            pixels = np.broadcast_to(np.array(colour, np.uint8), (side, side, 3)).copy()
+            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
 
 
 def wnid(index: int) -> str:

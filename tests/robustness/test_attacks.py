@@ -27,7 +27,7 @@ from robustness.running.attacks import Attack, Attacked, FromPixels
 pytest.importorskip("secmlt", reason="needs the extra attacks")
 pytest.importorskip("pyautoattack", reason="needs the extra attacks")
 
-SIDE = 12
+SIDE = 25
 PIXELS = transforms.ToTensor()
 
 
@@ -44,7 +44,8 @@ class Linear(nn.Module):
             self.head.bias.copy_(-0.5 * self.head.weight.sum(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.head(x[..., :SIDE, :SIDE].flatten(1))
+        cut = nn.functional.pad(x, (0, 1, 0, 1))[..., :SIDE, :SIDE]
+        scores: torch.Tensor = self.head(cut.flatten(1))
         return scores
 
     @torch.no_grad()
@@ -104,7 +105,7 @@ def expected(model: Linear, root: Path, norm: str, eps: float) -> int:
     return right
 
 
-@pytest.mark.parametrize(("norm", "eps"), [("linf", 1 / 255), ("l2", 0.06)])
+@pytest.mark.parametrize(("norm", "eps"), [("linf", 0.4 / 255), ("l2", 0.06)])
 def test_robust_accuracy_of_a_linear_model_under_pgd_is_the_closed_form(
     tmp_path: Path, norm: str, eps: float
 ) -> None:
@@ -118,7 +119,7 @@ def test_robust_accuracy_of_a_linear_model_under_pgd_is_the_closed_form(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("norm", "eps"), [("linf", 0.4 / 255), ("l2", 0.02)])
+@pytest.mark.parametrize(("norm", "eps"), [("linf", 0.2 / 255), ("l2", 0.02)])
 def test_robust_accuracy_of_a_linear_model_under_autoattack_is_the_closed_form(
     tmp_path: Path, norm: str, eps: float
 ) -> None:
@@ -156,7 +157,9 @@ def test_what_an_attack_leaves_lies_in_the_ball_and_among_pixels() -> None:
     for norm, eps in (("linf", 0.05), ("l2", 0.5)):
         attack = Attack.of("pgd", norm, eps, steps=7, batch_size=8)
         found = Attacked(attack, None)
+        state = torch.random.get_rng_state()
         changed = found.perturbed(found.from_pixels(model), x, target)
+        assert torch.equal(torch.random.get_rng_state(), state)
         apart = (changed - x).flatten(1)
         size = apart.abs().amax(1) if norm == "linf" else apart.norm(dim=1)
         assert 0.9 * eps < size[1:].max() <= eps + 1e-6
@@ -314,6 +317,13 @@ def test_a_transform_that_normalises_is_refused(tmp_path: Path) -> None:
     whole = transforms.Compose([PIXELS, transforms.Normalize((0.5,) * 3, (0.5,) * 3)])
     with pytest.raises(UsageError, match=r"ends with pixels in \[0, 1\].* got -1 to"):
         robustness.evaluate(model, whole, tmp_path, benchmarks=[file], attacks=["pgd"], eps="1/255")
+
+
+def test_autoattack_of_pictures_that_are_too_small_is_refused() -> None:
+    attack = Attack.of("autoattack", "l2", 0.5, steps=20, batch_size=1)
+    found = Attacked(attack, None)
+    with pytest.raises(UsageError, match="at least 25 pixels a side, got 24"):
+        found.check(Linear(5), torch.rand(1, 3, 24, 24), "small")
 
 
 def test_autoattack_of_too_few_classes_is_refused(tmp_path: Path) -> None:

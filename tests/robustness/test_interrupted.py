@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from colour_trees import Bench, paint, wnid
+from colour_trees import Bench, film, paint, wnid
 
 from robustness.data.benchmarks import BENCHMARKS, Benchmark
 from robustness.reporting.report import write_report
 from robustness.running import run
 
 # Trees of one layout take the same way; each of them takes seconds.
-LONG = ("imagenet-c-paper", "imagenet-c-generated", "imagenet-c-bar", "imagenet-3dcc")
+LONG = ("imagenet-c-paper", "imagenet-c-generated", "imagenet-c-bar", "imagenet-3dcc", "imagenet-p")
 SUITES = [
     pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
     for name in BENCHMARKS
@@ -25,6 +25,9 @@ def plant(bench: Bench, row: Benchmark) -> None:
     name = classes.get(str(row.classes), wnid(6))
     for cell in row.cells:
         folder = bench.root / row.folders[0]
+        if row.frames:
+            film(folder / cell / name / "ILSVRC2012_val_00000001.mp4", [6] * row.frames_of(cell))
+            continue
         if row.layout == "corruptions":
             folder = folder / cell
         elif row.layout == "in9":

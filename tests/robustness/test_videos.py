@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from colour_trees import Bench, wnid
+from colour_trees import Bench, film, wnid
 from scipy.stats import rankdata
 
 from robustness import page
@@ -21,27 +21,10 @@ from robustness.rules.metrics import alexnet_flips, metrics
 from robustness.rules.results import Report
 from robustness.running import predictions
 
-av = pytest.importorskip("av", reason="needs the extra videos")
+pytest.importorskip("av", reason="needs the extra videos")
 
 FRAMES = 4
 LENGTHS = {"frames": (FRAMES,) * 14}
-
-
-def film(path: Path, answers: list[int], side: int = 224) -> None:
-    """A video whose frames the model takes for these classes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w") as container:
-        # lossless and without subsampled colours, so that the colours are exact
-        stream = container.add_stream("libx264rgb", rate=1, options={"crf": "0"})
-        stream.width = stream.height = side
-        stream.pix_fmt = "rgb24"
-        for answer in answers:
-            colour = (answer // 32 * 8 + 4, answer % 32 * 8 + 4, 0)
-            pixels = np.broadcast_to(np.array(colour, np.uint8), (side, side, 3)).copy()
-            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
-                container.mux(packet)
-        for packet in stream.encode():
-            container.mux(packet)
 
 
 @pytest.fixture(scope="module")
