@@ -158,7 +158,7 @@ def _keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Cal
     part = (a - sa * (halves[0] - 1)) * (b - sb * (halves[1] - 1))
     tiles = {
         "BLOCK_T": _block(a * b, _wide(inputs)),
-        "BLOCK_J": _block(part, 32),
+        "BLOCK_J": _block(part, 32 if inputs.bias is None else 16),
         "HALVES_A": halves[0],
         "HALVES_W": halves[1],
     }
