@@ -122,6 +122,7 @@ def test_tokens_that_are_not_valid_are_not_seen(front):
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.usefixtures("interpreted")
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("shape", shapes(), ids=str)
 def test_every_window_of_a_registered_model_equals_the_definition(shape):
     a, b = shape.window
@@ -194,6 +195,7 @@ def test_a_model_compiles_into_one_graph_and_learns_as_with_the_default(name):
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.usefixtures("interpreted")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the check's own
 def test_it_is_a_proper_custom_operator():
     given = inputs(POSITIONS, torch.float32, batch=1, grid=(3, 3), heads=1, device="cpu")
     arguments = [x.detach().requires_grad_() if isinstance(x, torch.Tensor) else x for x in given]
