@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 from families import MODELS
 
@@ -55,3 +56,17 @@ def test_contributing_lists_files_that_exist():
     for name in named:
         if not any(word in name for word in ("NAME", "FAMILY", "MODEL")):
             assert (ROOT / name).exists(), name
+
+
+@pytest.mark.slow
+def test_importing_the_package_takes_at_most_300_ms_more_than_timm():
+    script = (
+        "import time, timm; t = time.process_time(); import vit_ls; print(time.process_time() - t)"
+    )
+    seconds = [
+        float(
+            subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout
+        )
+        for _ in range(3)
+    ]
+    assert min(seconds) <= 0.3

@@ -1,9 +1,12 @@
-"""Export a model to ONNX, as a torch.export program or compiled by AOTInductor, and check it.
+"""Export a model to ONNX, OpenVINO, as a torch.export program or by AOTInductor, and check it.
 
     python -m vit_ls.export --model vil_ls_medium --out model.onnx
+    python -m vit_ls.export --model vil_ls_medium --out model.onnx --int8
+    python -m vit_ls.export --model vil_ls_medium --out model.xml --runtime openvino
     python -m vit_ls.export --model cvt_ls_13 --checkpoint output/RUN/last.pth.tar --out model.pt2
 
-Batch size, height and width stay free. The file is read back and has to agree with PyTorch to 1e-4.
+Batch size, height and width stay free. The file is read back and has to agree with PyTorch to 1e-4;
+with 8-bit weights it has to agree with PyTorch's outputs in direction (`LEAST_COSINE`).
 Exit status: 0 done, 1 the check failed, 2 unusable settings.
 """
 
@@ -13,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -27,6 +31,9 @@ from vit_ls.config import ConfigError
 
 TOLERANCE = 1e-4
 """Largest difference from PyTorch, times the largest output where that is above 1."""
+
+LEAST_COSINE = 0.98
+"""Of the angle between outputs with weights in 8 bits and PyTorch's, for each image."""
 
 _BATCHES = (1, 3)
 
@@ -136,6 +143,55 @@ def write_onnx(model: nn.Module, images: Images, path: Path) -> Run:
     return lambda x: [torch.from_numpy(y) for y in session.run(None, {"images": x.numpy()})]
 
 
+def write_int8(model: nn.Module, images: Images, path: Path) -> Run:
+    """Write an `.onnx` file whose products have weights in 8 bits, and inputs at run time.
+
+    A scale for each column of a weight; the products of attention stay in float32.
+    """
+    import onnx
+    import onnxruntime
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with TemporaryDirectory() as folder:
+        plain = Path(folder) / "float32.onnx"
+        write_onnx(model, images, plain)
+        graph = onnx.load(plain)
+        # the exporter's names for free sizes are not those that ONNX infers, which it refuses
+        del graph.graph.value_info[:]
+        onnx.save(graph, plain)
+        quantize_dynamic(plain, path, weight_type=QuantType.QInt8, per_channel=True)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda x: [torch.from_numpy(y) for y in session.run(None, {"images": x.numpy()})]
+
+
+def write_openvino(model: nn.Module, images: Images, path: Path) -> Run:
+    """Write an `.xml` file and its weights, a `.bin` file beside it, for OpenVINO.
+
+    It keeps float32 weights; checked in float32, which is not what OpenVINO computes in by default
+    on a processor with bfloat16 (`INFERENCE_PRECISION_HINT`).
+    """
+    import openvino
+
+    core = openvino.Core()
+    with TemporaryDirectory() as folder:
+        plain = Path(folder) / "float32.onnx"
+        write_onnx(model, images, plain)
+        openvino.save_model(core.read_model(plain), path, compress_to_fp16=False)
+    compiled = core.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda x: [torch.from_numpy(y.copy()) for y in compiled(x.numpy()).values()]
+
+
+def cosine(run: Run, model: nn.Module, inputs: Sequence[Tensor]) -> float:
+    """The least cosine, over images, of the angle between two models' outputs."""
+    least = 1.0
+    with torch.no_grad():
+        for x in inputs:
+            for actual, expected in zip(run(x), _as_list(model(x)), strict=True):
+                found = torch.cosine_similarity(actual.flatten(1), expected.flatten(1)).min()
+                least = min(least, found.item()) if found.isfinite() else -1.0
+    return least
+
+
 def difference(run: Run, model: nn.Module, inputs: Sequence[Tensor]) -> float:
     """Largest difference between two models' outputs, over the largest output if that is above 1.
 
@@ -162,31 +218,54 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("vit_ls.export", description="Export a model and check it.")
     add = parser.add_argument
     add("--model", required=True, help="a model that timm knows")
-    add("--out", required=True, type=Path, help="FILE.onnx, or FILE.pt2 for a torch.export program")
+    add(
+        "--out",
+        required=True,
+        type=Path,
+        help="FILE.onnx, FILE.xml or FILE.pt2 (torch.export)",
+    )
     add("--checkpoint", type=Path, help="weights, of this package's runs or of timm's")
     add("--num-classes", type=int, help="default: the checkpoint's, or the model's")
     add("--img-size", type=int, nargs=2, metavar=("H", "W"), help="default: the model's")
     add("--static-size", action="store_true", help="fix height and width to --img-size")
     add("--features-only", action="store_true", help="the feature maps instead of the logits")
     add("--compile", action="store_true", help="compile FILE.pt2 with AOTInductor")
+    add("--runtime", choices=("openvino",), help="write FILE.xml for OpenVINO")
+    add("--int8", action="store_true", help="weights of FILE.onnx in 8 bits")
     return parser.parse_args(argv)
 
 
+_NEEDS = {
+    # suffix: the extra and what it brings
+    ".onnx": ("export", ("onnx", "onnxscript", "onnxruntime")),
+    ".xml": ("openvino", ("onnx", "onnxscript", "onnxruntime", "openvino")),
+    ".pt2": ("", ()),
+}
+
+
 def _writer(args: argparse.Namespace) -> Callable[[nn.Module, Images, Path], Run]:
-    if args.out.suffix not in (".onnx", ".pt2"):
-        raise ConfigError(f"--out must end in .onnx or .pt2, got {args.out}.")
+    suffix = args.out.suffix
+    if suffix not in _NEEDS:
+        raise ConfigError(f"--out must end in .onnx, .xml or .pt2, got {args.out}.")
     if not args.out.parent.is_dir():
         raise ConfigError(f"--out must be in a folder that exists, got {args.out}.")
-    if args.out.suffix == ".pt2":
-        return write_compiled if args.compile else write_program
-    if args.compile:
+    if args.compile and suffix != ".pt2":
         raise ConfigError(f"--compile writes a .pt2 file, got --out {args.out}.")
-    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    if args.int8 and suffix != ".onnx":
+        raise ConfigError(f"--int8 writes an .onnx file, got --out {args.out}.")
+    if (args.runtime == "openvino") != (suffix == ".xml"):
+        raise ConfigError(f"--runtime openvino and an .xml file go together, got --out {args.out}.")
+    extra, packages = _NEEDS[suffix]
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"--out {args.out} needs {', '.join(missing)}: pip install 'vit-ls[export]'."
+            f"--out {args.out} needs {', '.join(missing)}: pip install 'vit-ls[{extra}]'."
         )
-    return write_onnx
+    if suffix == ".pt2":
+        return write_compiled if args.compile else write_program
+    if suffix == ".xml":
+        return write_openvino
+    return write_int8 if args.int8 else write_onnx
 
 
 def _model(args: argparse.Namespace) -> nn.Module:
@@ -216,12 +295,25 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise ConfigError(f"--features-only needs a model with stages, got {args.model}.")
         model = FeatureGetterNet(model, out_indices=tuple(range(len(model.feature_info)))).eval()
     inputs = images.to_check()
-    found = difference(write(model, images, args.out), model, inputs)
+    run = write(model, images, args.out)
+    sizes = ", ".join("x".join(map(str, x.shape)) for x in inputs)
+    found = difference(run, model, inputs)
+    if args.int8:
+        least = cosine(run, model, inputs)
+        if not least >= LEAST_COSINE:
+            raise engine.RunFailedError(
+                f"{args.out} must agree with PyTorch to a cosine of {LEAST_COSINE:g}, got "
+                f"{least:.4f}."
+            )
+        sys.stdout.write(
+            f"{args.out}: differs from PyTorch by {found:.1e}, cosine {least:.4f}, "
+            f"on images {sizes}\n"
+        )
+        return
     if not found <= TOLERANCE:
         raise engine.RunFailedError(
             f"{args.out} must agree with PyTorch to {TOLERANCE:g}, differs by {found:.1e}."
         )
-    sizes = ", ".join("x".join(map(str, x.shape)) for x in inputs)
     sys.stdout.write(f"{args.out}: agrees with PyTorch to {found:.1e} on images {sizes}\n")
 
 

@@ -7,12 +7,15 @@ from vit_ls import engine
 from vit_ls.config import ConfigError
 from vit_ls.export import (
     Images,
+    cosine,
     difference,
     main,
     smallest_size,
     to_program,
     write_compiled,
+    write_int8,
     write_onnx,
+    write_openvino,
 )
 
 SIZE = (64, 64)
@@ -56,6 +59,38 @@ def test_onnx_agrees_in_onnxruntime_at_any_batch_and_size(name, tmp_path):
     model = create(name)
     run = write_onnx(model, Images(3, SIZE), tmp_path / "model.onnx")
     assert difference(run, model, inputs()) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.usefixtures("onnx")
+def test_openvino_agrees_at_any_batch_and_size(name, tmp_path):
+    pytest.importorskip("openvino", reason="needs the extra openvino")
+    model = create(name)
+    run = write_openvino(model, Images(3, SIZE), tmp_path / "model.xml")
+    assert difference(run, model, inputs()) < 1e-4
+    assert {path.suffix for path in tmp_path.iterdir()} == {".xml", ".bin"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.usefixtures("onnx")
+def test_weights_of_8_bits_are_smaller_run_and_point_the_same_way(name, tmp_path):
+    torch.manual_seed(0)
+    model = create(name)
+    run = write_int8(model, Images(3, SIZE), tmp_path / "int8.onnx")
+    write_onnx(model, Images(3, SIZE), tmp_path / "float32.onnx")
+    assert 0.98 < cosine(run, model, inputs()) < 1
+    size, before = ((tmp_path / f"{n}.onnx").stat().st_size for n in ("int8", "float32"))
+    assert size < 0.7 * before
+
+
+def test_a_cosine_is_the_least_and_below_any_limit_where_outputs_are_not_finite():
+    model, x = create("test_vil_ls"), inputs(OTHERS[:2])
+    assert cosine(lambda y: [model(y)], model, x) == pytest.approx(1)
+    turned = [model(x[0]), -model(x[1])]
+    assert cosine(lambda y: [turned[len(y) // 3]], model, x) == pytest.approx(-1)
+    assert cosine(lambda y: [model(y) * torch.nan], model, x) == -1
 
 
 @pytest.mark.slow
@@ -108,7 +143,10 @@ def test_the_command_exports_feature_maps(tmp_path, capsys):
     ("arguments", "message"),
     [
         ("--model test_vil_lss --out m.onnx", "--model must be a model that timm knows"),
-        ("--model test_vil_ls --out m.onx", "--out must end in .onnx or .pt2, got m.onx"),
+        ("--model test_vil_ls --out m.onx", "--out must end in .onnx, .xml or .pt2, got m.onx"),
+        ("--model test_vil_ls --out m.pt2 --int8", "--int8 writes an .onnx file, got"),
+        ("--model test_vil_ls --out m.xml", "--runtime openvino and an .xml file go"),
+        ("--model test_vil_ls --out m.onnx --runtime openvino", "--runtime openvino and an"),
         ("--model test_vil_ls --out no/m.onnx", "--out must be in a folder that exists"),
         ("--model test_vil_ls --out m.onnx --compile", "--compile writes a .pt2 file"),
         ("--model test_vil_ls --out m.pt2 --num-classes -1", "--num-classes must not be neg"),
