@@ -156,7 +156,7 @@ def write_int8(model: nn.Module, images: Images, path: Path) -> Run:
         plain = Path(folder) / "float32.onnx"
         write_onnx(model, images, plain)
         graph = onnx.load(plain)
-        # the exporter's names for free sizes are not those that ONNX infers, which it refuses
+        # the quantizer infers the shapes anew, and refuses those that the exporter noted
         del graph.graph.value_info[:]
         onnx.save(graph, plain)
         quantize_dynamic(plain, path, weight_type=QuantType.QInt8, per_channel=True)
