@@ -174,7 +174,7 @@ def test_weights_of_another_rank_load_but_for_the_projections_which_are_named(tm
 def activations(attention, side):
     """Bytes kept by one stage of cvt_ls_13 on a grid of side x side."""
     stage = timm.create_model("cvt_ls_13", attention=attention).stages[1]
-    return saved_activations(stage, torch.randn(1, 2 * side, 2 * side, 64), None)
+    return saved_activations(stage, torch.randn(1, 2 * side, 2 * side, 64))
 
 
 def test_activations_of_a_long_short_stage_grow_with_the_area():

@@ -6,6 +6,7 @@ from timm.layers import register_notrace_function
 from torch import Tensor
 
 from vit_ls.ops.impl import Positions, Windows, window_attention
+from vit_ls.ops.recording import hand_over
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
 
 
@@ -27,6 +28,8 @@ def dynamic_projection(logits: Tensor, kv: Tensor, *, num_heads: int) -> Tensor:
     P = softmax_float32(split_heads(logits.flatten(1, 2), num_heads).transpose(2, 3), -1).to(
         kv.dtype
     )
+    if not torch.jit.is_scripting():
+        hand_over("projection", P)
     k_bar = P @ split_heads(kv[0].flatten(1, 2), num_heads)
     v_bar = P @ split_heads(kv[1].flatten(1, 2), num_heads)
     return torch.stack((merge_heads(k_bar), merge_heads(v_bar)))

@@ -11,6 +11,8 @@ import torch
 from timm.layers import use_fused_attn
 from torch import Tensor
 
+from vit_ls.ops.recording import is_recording
+
 ANY = 2**62
 
 # Largest T * K for which explicit products and a softmax beat the fused kernel.
@@ -69,6 +71,8 @@ def choose_windows(impl: str, q: Tensor, keys: int) -> str:
         q: The queries, for their device and dtype.
         keys: Scores of one window, T * K.
     """
+    if is_recording():
+        return "products"
     if impl == "auto":
         impl = _overruled["windows"]
     if impl != "auto":
@@ -88,6 +92,8 @@ def choose_attention(impl: str, q: Tensor, k: Tensor) -> str:
         impl = _overruled["attention"]
     if impl not in ("auto", "fused", "products"):
         raise ValueError(f"impl must be 'auto', 'fused' or 'products', got {impl!r}.")
+    if is_recording():
+        return "products"
     if impl != "auto":
         return impl
     # for ONNX, since the exporter's passes disagree on the layout of the fused kernel's output
@@ -100,6 +106,8 @@ def choose_attention(impl: str, q: Tensor, k: Tensor) -> str:
 
 def in_pieces(q: Tensor) -> bool:
     """Whether scores are made in pieces: in inference on a CPU, outside of a graph."""
+    if is_recording():
+        return False
     return q.device.type == "cpu" and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
 
 

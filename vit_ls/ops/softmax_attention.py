@@ -6,6 +6,7 @@ from timm.layers import register_notrace_function
 from torch import Tensor
 
 from vit_ls.ops import rules
+from vit_ls.ops.recording import hand_over
 
 
 @register_notrace_function
@@ -119,4 +120,6 @@ def _piece(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         # the sum of a forward that nothing has to remember takes no memory of its own
         scores = scores + mask if torch.is_grad_enabled() else scores.add_(mask)
-    return softmax_float32(scores, -1) @ v
+    weights = softmax_float32(scores, -1)
+    hand_over("tokens", weights)
+    return weights @ v

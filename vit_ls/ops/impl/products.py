@@ -18,6 +18,7 @@ from vit_ls.grid import (
 )
 from vit_ls.ops import rules
 from vit_ls.ops.impl.arguments import Positions, Windows
+from vit_ls.ops.recording import hand_over
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
 
 
@@ -88,7 +89,9 @@ def _piece(
     # the sum of a forward that nothing has to remember takes no memory of its own
     scores = scores + added if torch.is_grad_enabled() else scores.add_(added)
     if front is None:
-        x = softmax_float32(scores, -1) @ v
+        weights = softmax_float32(scores, -1)
+        hand_over("windows", weights)
+        x = weights @ v
     else:
         x = _with_front(q, v, scores, front, positions.front)
     # [B,h,N,T,d] -> [B,h,Nh,Nw,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,Nh*a,Nw*b,h,d]
@@ -103,6 +106,7 @@ def _with_front(q: Tensor, v: Tensor, scores: Tensor, front: Tensor, bias: Tenso
     if bias is not None:
         front_scores = front_scores + bias[:, None, None].to(q.dtype)
     weights = softmax_float32(torch.cat((front_scores, scores), dim=-1), -1)
+    hand_over("windows", weights)
     to_front, to_window = weights.split((front_scores.shape[-1], scores.shape[-1]), dim=-1)
     return to_window @ v + (to_front.flatten(2, 3) @ front_v).unflatten(2, q.shape[2:4])
 
