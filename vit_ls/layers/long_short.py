@@ -28,9 +28,10 @@ from vit_ls.ops import (
 class LongShortAttention(nn.Module):
     """A window, a dynamic projection of the grid, and the global tokens, under one softmax.
 
-    Differs from the paper, as its released image code does: DualLN normalises keys and values
-    before they are projected too, and the global tokens attend to the grid's outputs
-    (`global_attention`).
+    DualLN normalises keys and values before they are projected and after, as section 3.4 has it.
+    Differs from the paper, as its released image code does: each of its norms spans all heads, keys
+    outside the grid are masked where section 3.2 pads with zeros, and the global tokens attend to
+    the grid's outputs (`global_attention`).
 
     Args:
         dim: C, divisible by num_heads.

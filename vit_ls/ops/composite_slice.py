@@ -20,6 +20,8 @@ from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
 def slice_halo(slice_size: tuple[int, int], alpha: float) -> tuple[int, int]:
     """How far the keys of an extended slice reach beyond it, in tokens, on each axis (Eq. 11).
 
+    Alpha counts on each axis, so that a slice has up to alpha^2 L keys; halves round to even.
+
     Raises:
         ValueError: a slice without tokens, or alpha outside [1, 3].
     """
