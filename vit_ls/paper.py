@@ -60,11 +60,13 @@ LONG_SHORT_TABLE_5 = (
     Row("cvt_ls_21_448", 448, 32.1, 34.2, 83.6, 88.2, 72.9),
     Row("cvt_ls_13", 224, 20.0, 6.7, None, latency=0.122, full_attention=True),
     Row("cvt_ls_21", 224, 32.0, 10.1, None, latency=0.165, full_attention=True),
+    Row("cvt_ls_13", 384, 20.0, 31.9, None, full_attention=True),
     Row("cvt_ls_21", 384, 32.0, 45.0, None, full_attention=True),
 )
 """Table 5 of the Long-Short Transformer (arXiv:2107.02192), with the latencies it gives.
 
-What it calls CvT has keys and values without stride; that of Microsoft, `vit_ls.models.cvt`, has
+It prints accuracies of CvT and latencies of ViL-LS, too, which are not in these rows yet. What it
+calls CvT has keys and values without stride; that of Microsoft, `vit_ls.models.cvt`, has
 4.5 and 7.1 GFLOPs. Its FLOPs of ViL fit windows of 15 x 15 keys, where ViL computes 21 x 21, and
 its parameters are those of ViL's absolute form.
 """

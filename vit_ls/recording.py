@@ -60,8 +60,9 @@ class Attention:
     @property
     def window(self) -> tuple[int, int]:
         """(a, b) of a window or slice, (0, 0) for none."""
-        window = getattr(self.layer, "window", None) or getattr(self.layer, "slice_size", (0, 0))
-        return window[0], window[1]
+        if isinstance(self.layer, CompositeSliceAttention):
+            return self.layer.slice_size
+        return self.layer.window if isinstance(self.layer, LongShortAttention) else (0, 0)
 
     @property
     def halo(self) -> tuple[int, int]:
@@ -130,7 +131,8 @@ class Attention:
         seed = torch.zeros(1, 1, H, W, dtype=torch.float64)
         seed[0, 0, row, column] = 1
         parts = self._pulled(seed, torch.zeros(1, 1, self.num_global, dtype=torch.float64))
-        return {part: grid for part, grid in parts.items() if isinstance(part, str)}
+        del parts["to_global"]
+        return parts
 
     def pull(self, grid: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Relevance of what comes out, handed to what went in: one step of a rollout.
@@ -186,12 +188,17 @@ class Attention:
         keys = torch.einsum("bhq,bhqk->bhk", rows, weights)
         on_grid = keys[..., G:]
         if on_grid.shape[2] != H * W:  # keys with a stride: each stands for a few tokens
-            stride = self.layer.qkv.k.depthwise.stride[0]  # type: ignore[union-attr,operator,index]
-            few = on_grid.unflatten(2, (-(-H // stride), -(-W // stride)))
+            stride = self._stride()
+            few = on_grid.unflatten(2, (num_windows(H, stride), num_windows(W, stride)))
             on_grid = spread(few, (stride, stride), self.grid)
         else:
             on_grid = on_grid.unflatten(2, (H, W))
         return {"grid": on_grid, "to_global": keys[..., :G]}
+
+    def _stride(self) -> int:
+        """Of the keys of full attention, in tokens."""
+        convolutions: Any = self.layer.qkv
+        return int(convolutions.k.depthwise.stride[0])
 
     def _pulled_slices(self, grid: Tensor) -> dict[Any, Tensor]:
         """Half to the tokens and half to the slices, in the order of the composition."""

@@ -1,9 +1,9 @@
 """CvT-LS: the convolutional vision transformer with long-short attention (arXiv:2107.02192).
 
-Tables 5 and 12 of the paper, of whose code this part alone was not released. The architecture is the one that has the
-parameters and FLOPs that the paper prints. Differs from the paper where it contradicts itself:
-appendix E's last dim 768 is 384, CvT-LS-21S has the parameters of its depths (30.8 M, not 30.1 M),
-and at 448 the rank of the text is taken (`tests/models/test_cvt_ls.py`).
+Tables 5 and 12 of the paper, of whose code this part alone was not released. The architecture is
+the one that has the parameters and FLOPs that the paper prints. Differs from the paper where it
+contradicts itself: appendix E's last dim 768 is 384, CvT-LS-21S has the parameters of its depths
+(30.8 M, not 30.1 M), and at 448 the rank of the text is taken (`tests/models/test_cvt_ls.py`).
 
 There is no position encoding, so one set of weights runs at any image size. Weights move between
 resolutions that share the rank; 448 has another, and there the last layer of each dynamic
@@ -99,8 +99,9 @@ def _create(
     """Build a variant.
 
     `dual_ln=False` leaves the layer norms of keys and values out, the paper's ablation on images.
-    `rank=0`, the window alone, is none that it prints, and `window=0`, the projection alone, is one
-    that it prints of the Long Range Arena. `attention="full"` is the baseline, a CvT whose keys and values have no stride (`vit_ls.models.cvt` has Microsoft's).
+    `rank=0`, the window alone, is none that it prints, and `window=0`, the projection alone, one
+    that it prints of the Long Range Arena. `attention="full"` is the baseline, a CvT whose keys and
+    values have no stride (`vit_ls.models.cvt` has Microsoft's).
     """
     if attention not in (None, "long_short", "full"):
         raise ValueError(f"attention must be 'long_short' or 'full', got {attention!r}.")

@@ -25,7 +25,7 @@ import vit_ls
 from vit_ls import engine
 from vit_ls.config import ConfigError
 from vit_ls.layers import CompositeSliceAttention
-from vit_ls.recording import Attention
+from vit_ls.recording import Attention, Part
 from vit_ls.visualize.page import LARGEST, write_page
 from vit_ls.visualize.rollout import rollout
 
@@ -148,7 +148,7 @@ def _write(
     args: argparse.Namespace,
     *,
     from_token: bool,
-) -> dict[str, float]:
+) -> Mapping[Part, float]:
     from vit_ls.visualize import pictures
 
     H, W = layer.grid

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from vit_ls.recording import Attention
+from vit_ls.recording import Attention, Part
 
 _COLUMNS = 8
-TITLES = {
+TITLES: dict[Part, str] = {
     "window": "window",
     "projected": "projected tokens",
     "global": "global tokens",
@@ -39,7 +39,7 @@ def projection(layer: Attention, image: Image.Image, path: Path, head: int | Non
 
 def query(
     layer: Attention, image: Image.Image, place: tuple[int, int], path: Path, head: int | None
-) -> dict[str, float]:
+) -> dict[Part, float]:
     """Where one token looks, part by part; returns the share of each."""
     row, column = place
     maps = layer.of_query(row, column)
@@ -97,10 +97,10 @@ def _overlay(axis: Any, image: Image.Image, grid: Tensor) -> None:
     axis.set(xticks=[], yticks=[])
 
 
-def parts_of_all_queries(layer: Attention) -> Mapping[str, "np.ndarray[Any, Any]"]:
+def parts_of_all_queries(layer: Attention) -> Mapping[Part, "np.ndarray[Any, Any]"]:
     """By part, of every token the map of where it looks, mean of the heads [H*W,H*W]."""
     H, W = layer.grid
-    found: dict[str, list[Any]] = {}
+    found: dict[Part, list[Any]] = {}
     for row in range(H):
         for column in range(W):
             for part, grid in layer.of_query(row, column).items():
