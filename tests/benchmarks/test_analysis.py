@@ -1,0 +1,58 @@
+import csv
+
+import pytest
+import timm
+import torch
+
+from benchmarks.analysis import cosine, length, main, norms, read_images
+from vit_ls import engine
+
+
+@pytest.mark.parametrize("name", ["cvt_ls_13", "vil_ls_medium"])
+def test_dual_ln_makes_projected_keys_and_values_as_large_as_those_of_the_window(name):
+    for dual_ln in (True, False):
+        torch.manual_seed(0)
+        model = timm.create_model(name, dual_ln=dual_ln).eval()
+        rows = norms(model, read_images(None, model, count=1))
+        layers = 13 if name == "cvt_ls_13" else 5
+        assert len(rows) == 2 * layers
+        for row in rows:
+            if dual_ln:
+                assert row["ratio"] == pytest.approx(1, abs=0.02), row
+            else:
+                assert row["ratio"] < 1, row
+
+
+def test_the_cosine_is_that_of_all_pairs():
+    torch.manual_seed(0)
+    model, x = timm.create_model("test_vil_ls").eval(), torch.randn(1, 3, 20, 20)
+    rows = cosine(model, x)
+    assert len(rows) == 5
+    grid = model.forward_intermediates(x, intermediates_only=True)[0][0].flatten(1).T
+    pairs = torch.nn.functional.cosine_similarity(grid[:, None], grid[None], dim=-1)
+    expected = pairs[~torch.eye(len(grid), dtype=torch.bool)].mean().item()
+    assert rows[0]["cosine"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_slices_have_fewer_scores_than_full_attention_where_they_are_many():
+    scores = {(row["attention"], row["length"]): row["scores"] for row in length()}
+    assert scores["slices of 16", 4096] == 4096 * 16 + 256**2
+    assert scores["slices of 16", 4096] < scores["full", 4096] / 100
+
+
+def test_the_command_writes_a_table_and_a_plot_of_each_analysis(tmp_path, capsys):
+    main(["--only", "norms", "cosine", "shares", "length", "--out", str(tmp_path)])
+    assert capsys.readouterr().out.count("rows") == 4
+    for name in ("norms", "cosine", "shares", "length"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader((tmp_path / "shares.csv").open(newline="")))
+    totals = {}
+    for row in rows:
+        totals[row["layer"]] = totals.get(row["layer"], 0) + float(row["share"])
+    assert all(total == pytest.approx(1, abs=1e-5) for total in totals.values())
+
+
+def test_a_folder_without_images_is_one_line_and_status_2(tmp_path, capsys):
+    argv = ["--only", "shares", "--images", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert engine.command_line("benchmarks.analysis", lambda: main(argv)) == 2
+    assert "--images must hold JPEG or PNG files" in capsys.readouterr().err
