@@ -144,7 +144,7 @@ def memory(model: nn.Module, sizes: Sequence[int] = SIZES) -> list[Row]:
 
 def length(slice_sizes: Sequence[int] = (8, 16, 32, 64)) -> list[Row]:
     """Scores of one head by length: N^2, and N L + (N / L)^2 of composite slices."""
-    rows = [{"attention": "full", "length": N, "scores": N * N} for N in LENGTHS]
+    rows: list[Row] = [{"attention": "full", "length": N, "scores": N * N} for N in LENGTHS]
     for L in slice_sizes:
         rows += [
             {
@@ -208,8 +208,12 @@ def run(
     """The rows of one analysis of all models."""
     if analysis == "length":
         return length()
-    other = {"norms": {"dual_ln": False}, "cosine": {"attention": "full"},
-             "memory": {"attention": "full"}, "shares": {}}[analysis]  # fmt: skip
+    others: dict[str, dict[str, Any]] = {
+        "norms": {"dual_ln": False},
+        "cosine": {"attention": "full"},
+        "memory": {"attention": "full"},
+    }
+    other = others.get(analysis, {})
     rows: list[Row] = []
     for name in names:
         for title, model in _variants(name, checkpoint, other):
