@@ -131,8 +131,7 @@ class Attention:
         seed = torch.zeros(1, 1, H, W, dtype=torch.float64)
         seed[0, 0, row, column] = 1
         parts = self._pulled(seed, torch.zeros(1, 1, self.num_global, dtype=torch.float64))
-        del parts["to_global"]
-        return parts
+        return {part: grid for part, grid in parts.items() if part not in ("to_global", "global")}
 
     def pull(self, grid: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Relevance of what comes out, handed to what went in: one step of a rollout.
