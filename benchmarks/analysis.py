@@ -68,6 +68,7 @@ def read_images(folder: Path | None, model: Any, count: int = 8) -> Tensor:
     return torch.stack(images)
 
 
+@torch.no_grad()
 def norms(model: nn.Module, images: Tensor) -> list[Row]:
     """Mean norm of projected keys and values over that of the grid's, of each long-short layer.
 
@@ -79,7 +80,7 @@ def norms(model: nn.Module, images: Tensor) -> list[Row]:
         kv_of[name] = output[1]
 
     layers = {n: m for n, m in model.named_modules() if isinstance(m, LongShortAttention)}
-    with ExitStack() as stack, torch.no_grad():
+    with ExitStack() as stack:
         for name, layer in layers.items():
             hook = layer.qkv.register_forward_hook(lambda _m, _i, out, name=name: keep(name, out))
             stack.callback(hook.remove)

@@ -45,7 +45,8 @@ def test_the_command_writes_a_table_and_a_plot_of_each_analysis(tmp_path, capsys
     assert capsys.readouterr().out.count("rows") == 4
     for name in ("norms", "cosine", "shares", "length"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    rows = list(csv.DictReader((tmp_path / "shares.csv").open(newline="")))
+    with (tmp_path / "shares.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
     totals = {}
     for row in rows:
         totals[row["layer"]] = totals.get(row["layer"], 0) + float(row["share"])

@@ -41,5 +41,6 @@ def test_a_short_run_reports_and_draws(tmp_path, capsys):
     main(["--steps", "20", "--seeds", "1", "--canvases", "16", "--picture", str(picture)])
     assert capsys.readouterr().out.count("seed 0, ") == len(ARMS)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    rows = list(csv.DictReader(picture.with_suffix(".csv").open(newline="")))
+    with picture.with_suffix(".csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
     assert [row["attention"] for row in rows] == list(ARMS)
