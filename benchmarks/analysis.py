@@ -86,7 +86,7 @@ def norms(model: nn.Module, images: Tensor) -> list[Row]:
             stack.callback(hook.remove)
         with vit_ls.record(model) as records:
             model(images)
-    rows = []
+    rows: list[Row] = []
     for name, layer in layers.items():
         P = records[name].projection
         if P is None:
