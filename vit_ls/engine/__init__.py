@@ -31,6 +31,7 @@ from vit_ls.engine.weights import (
     fitted,
     load_weights,
     run_settings,
+    scores,
 )
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "prepared",
     "read_checkpoint",
     "run_settings",
+    "scores",
     "set_precision",
     "summarised",
     "supervised",

@@ -50,6 +50,30 @@ def class_names(path: Path) -> dict[str, int] | None:
     return names if isinstance(names, dict) else None
 
 
+def scores(path: Path) -> dict[str, Any]:
+    """Epoch and held-out results of the weights that `load_weights` takes from a run's file.
+
+    Empty where the run had not evaluated these weights: within an epoch, or without held-out data.
+
+    Raises:
+        CheckpointError: There is no such file.
+    """
+    content = _content(path)
+    rows, position = content.get("summary"), content.get("position")
+    if not rows or not position or position["batch"] != 0:
+        return {}
+    row = rows[-1]
+    if row["epoch"] != position["epoch"] - 1:
+        return {}
+    begin = "eval_ema_" if _prefers_ema(path) else "eval_"
+    found = {
+        name.removeprefix(begin): value
+        for name, value in row.items()
+        if name.startswith(begin) and (begin != "eval_" or not name.startswith("eval_ema_"))
+    }
+    return {"epoch": row["epoch"], **found} if found else {}
+
+
 def classes_in(path: Path, wanted: Mapping[str, int] | None) -> dict[str, int]:
     """The number of classes of a run's checkpoint, so that its classifier is kept where it fits."""
     found = class_names(path)

@@ -1,0 +1,84 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+#   kernelspec:
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Features for segmentation
+#
+# Four maps of a backbone, one small head, and masks of discs among squares. A minute on a CPU;
+# `examples/segment_digits.py` does the same on digits, and longer.
+
+# %%
+import matplotlib.pyplot as plt
+import timm
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import vit_ls  # registers the models
+
+generator = torch.Generator().manual_seed(0)
+
+
+def scenes(count, size=64):
+    """Grey pictures with a disc and a square, and the mask of the disc."""
+    y, x = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
+    place = torch.randint(12, size - 12, (count, 4, 1, 1), generator=generator)
+    side = torch.randint(5, 11, (count, 2, 1, 1), generator=generator)
+    disc = (y - place[:, 0]) ** 2 + (x - place[:, 1]) ** 2 <= side[:, 0] ** 2
+    square = ((y - place[:, 2]).abs() <= side[:, 1]) & ((x - place[:, 3]).abs() <= side[:, 1])
+    noise = torch.randn(count, size, size, generator=generator) / 4
+    return ((disc | square) + noise)[:, None].expand(-1, 3, -1, -1), disc.long()
+
+
+# %%
+class Segmenter(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.backbone = timm.create_model(name, features_only=True)
+        channels = self.backbone.feature_info.channels()
+        self.lateral = nn.ModuleList(nn.Conv2d(c, 32, 1) for c in channels)
+        self.head = nn.Conv2d(32, 2, 3, padding=1)
+
+    def forward(self, images):
+        maps = [layer(m) for layer, m in zip(self.lateral, self.backbone(images), strict=True)]
+        size = maps[0].shape[2:]
+        joined = sum(F.interpolate(m, size, mode="bilinear") for m in maps)
+        return F.interpolate(self.head(joined), images.shape[2:], mode="bilinear")
+
+
+torch.manual_seed(0)
+model = Segmenter("test_vil_ls")
+[(m.shape[1], tuple(m.shape[2:])) for m in model.backbone(torch.randn(1, 3, 64, 64))]
+
+# %%
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+for step in range(150):
+    images, masks = scenes(16)
+    loss = F.cross_entropy(model(images), masks)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 50 == 49:
+        print(step + 1, loss.item())
+
+# %%
+model.eval()
+images, masks = scenes(64)
+with torch.inference_mode():
+    found = model(images).argmax(1)
+both, either = ((found & masks) > 0).sum().item(), ((found | masks) > 0).sum().item()
+iou = both / either
+print("IoU of the discs, on new scenes:", iou)
+
+# %%
+figure, axes = plt.subplots(3, 4, figsize=(8, 6))
+for column in range(4):
+    for row, picture in enumerate((images[column, 0], masks[column], found[column])):
+        axes[row, column].imshow(picture, cmap="gray")
+        axes[row, column].axis("off")
+plt.show()

@@ -1,0 +1,35 @@
+"""The notebooks run from the first cell to the last, each in a kernel of its own."""
+
+import pytest
+from documents import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+_HOLDS = {
+    "finetune": "assert max(tuned) > max(scratch) and source[-1] > 80, (source, tuned, scratch)",
+    "segmentation": "assert iou > 0.5, iou",
+    "attention": "assert rows and all(0 < share < 1 for share in spread.values()), spread",
+    "robustness": "assert all(number.value is not None for number in metrics(report))",
+    "export": "assert max(max(pair) for pair in apart.values()) < 1e-4, apart",
+}
+"""What must be true at the end of each."""
+
+
+def test_each_notebook_has_something_to_hold():
+    assert [path.stem for path in NOTEBOOKS] == sorted(_HOLDS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.filterwarnings("ignore")  # of the kernel's libraries
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path, monkeypatch):
+    jupytext = pytest.importorskip("jupytext", reason="needs the extra docs")
+    nbclient = pytest.importorskip("nbclient", reason="needs the extra docs")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = jupytext.read(path)
+    end = jupytext.reads(f"# %%\n{_HOLDS[path.stem]}\n", fmt="py:percent").cells
+    notebook.cells.extend(cell for cell in end if cell.cell_type == "code")
+    client = nbclient.NotebookClient(
+        notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
+    )
+    client.execute()
