@@ -119,12 +119,20 @@ def write(folder: Path, model: Any, config: ValidateConfig, text: str, classes: 
         safe_serialization=True,
         data_config=data.input_config(config, model),
     )
-    path = folder / "config.json"
+    one_number_of_classes(folder)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def one_number_of_classes(folder: Path | str) -> None:
+    """Let config.json say the number of classes once.
+
+    timm writes it beside the arguments of the model too, where it changes nothing for timm; the
+    wrapper of transformers (5.23) passes both on, and fails.
+    """
+    path = Path(folder) / "config.json"
     settings = json.loads(path.read_text())
-    # said once more beside it; the wrapper of transformers (5.23) passes both on and fails
     settings.get("model_args", {}).pop("num_classes", None)
     path.write_text(json.dumps(settings, indent=2) + "\n")
-    (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

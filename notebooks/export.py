@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Export to ONNX and OpenVINO
 #
-# One ONNX file for any batch and any image size, run by ONNX Runtime and by OpenVINO, and compared with
-# PyTorch. Needs the extras `export` and `openvino`; a minute on a CPU.
+# One ONNX file for any batch and any image size, run by ONNX Runtime and by OpenVINO, and
+# compared with PyTorch. Needs the extras `export` and `openvino`; a minute on a CPU.
 
 # %%
 import tempfile

@@ -65,8 +65,8 @@ source = train("source", many, "--epochs", "6", "--warmup-epochs", "1")
 source
 
 # %% [markdown]
-# Fine-tuning takes the checkpoint; its classifier starts anew, because the classes are others. Beside
-# it the same training from nothing.
+# Fine-tuning takes the checkpoint; its classifier starts anew, because the classes are
+# others. Beside it the same training from nothing.
 
 # %%
 best = WORK / "source" / "model_best.pth.tar"

@@ -10,8 +10,8 @@
 # # Robustness of a checkpoint, with its report
 #
 # A model of the digits under the corruptions of ImageNet-C. With ImageNet's folders under a root,
-# `suites=["imagenet-c", "imagenet-a"]` and `data_root=` do the same. Start it in the checkout; minutes
-# on a CPU.
+# `suites=["imagenet-c", "imagenet-a"]` and `data_root=` do the same. Start it in the checkout;
+# minutes on a CPU.
 
 # %%
 import subprocess

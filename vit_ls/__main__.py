@@ -13,6 +13,7 @@ commands of the package:
 commands of the source checkout, which are not installed:
   python train.py              train a classifier
   python validate.py           evaluate one
+  python publish.py            make a folder for the Hugging Face Hub of a checkpoint
   python -m robustness         ImageNet-C, A, R, 9 and others
   python -m benchmarks.speed   time the models
 """

@@ -43,6 +43,6 @@ def test_a_block_runs(block, tmp_path, monkeypatch):
 
 
 def test_each_client_has_its_block():
-    text = "\n".join(block.code for block in blocks_of("docs/dense.md"))
+    text = "\n".join(block.code for block in blocks_of("docs/dense.md") + blocks_of("docs/hub.md"))
     clients = ["FasterRCNN", "smp.Unet", "TimmBackbone", "TimmWrapper", "features_only=True"]
     assert [client for client in clients if client not in text] == []
