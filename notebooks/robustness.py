@@ -3,6 +3,8 @@
 #   jupytext:
 #     formats: py:percent
 #   kernelspec:
+#     display_name: Python 3
+#     language: python
 #     name: python3
 # ---
 
