@@ -24,6 +24,7 @@ from robustness.errors import UsageError
 from robustness.reporting.report import read_report, to_markdown
 from robustness.running.subject import weights_digest
 from vit_ls import data, engine
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, TrainConfig, ValidateConfig, asdict, inherit
 from vit_ls.count import count_params
 
@@ -138,7 +139,7 @@ def one_number_of_classes(folder: Path | str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the folder, and upload it."""
     args = _parse_args(argv)
-    if args.out.exists() and any(args.out.iterdir()):
+    if args.out.exists() and not (args.out.is_dir() and not any(args.out.iterdir())):
         raise ConfigError(f"--out must be a new or an empty folder, got {args.out}.")
     model, config = load(args.checkpoint)
     try:
@@ -152,8 +153,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         from huggingface_hub import HfApi
 
         api = HfApi()
-        api.create_repo(args.push, private=args.private, exist_ok=True)
-        where = str(api.upload_folder(repo_id=args.push, folder_path=args.out))
+        with blamed_on(f"--push {args.push}; {args.out} is whole", engine.RunFailedError):
+            api.create_repo(args.push, private=args.private, exist_ok=True)
+            where = str(api.upload_folder(repo_id=args.push, folder_path=args.out))
     sys.stdout.write(f"{where}\n")
 
 

@@ -14,6 +14,7 @@ from robustness.reporting.report import to_json
 from robustness.rules.results import CellResult, Report, Result
 from robustness.running.subject import weights_digest
 from vit_ls.config import ConfigError, TrainConfig, asdict
+from vit_ls.engine import RunFailedError
 
 ROW = {"epoch": 2, "train_loss": 0.5, "eval_top1": 91.25, "eval_loss": 0.31}
 SETTINGS = {"model": "test_cvt_ls", "num_classes": 10, "img_size": 48, "lr": 0.125}
@@ -115,6 +116,10 @@ def test_the_checkpoint_of_another_program_is_refused(tmp_path):
         make(tmp_path, path)
 
 
+def refuse(*_, **__):
+    raise OSError("not logged in")
+
+
 class Hub:
     """Keeps what would be uploaded."""
 
@@ -146,6 +151,16 @@ def test_a_push_uploads_the_folder(tmp_path, monkeypatch, capsys):
     assert names == {file.name for file in out.iterdir()}
     assert capsys.readouterr().out == "https://hub/me/digits\n"
     assert '"hf-hub:me/digits"' in (out / "README.md").read_text()
+
+
+def test_a_refused_push_is_one_line_and_keeps_the_folder(tmp_path, monkeypatch):
+    hub = Hub(tmp_path / "hub")
+    monkeypatch.setattr(hub, "create_repo", refuse)
+    monkeypatch.setattr("huggingface_hub.HfApi", hub)
+    path, _ = checkpoint(tmp_path)
+    with pytest.raises(RunFailedError, match=r"--push me/digits.*not logged in"):
+        make(tmp_path, path, "--push", "me/digits")
+    assert (tmp_path / "folder" / "README.md").exists()
 
 
 @pytest.mark.parametrize("name", ["test_vil_ls", "test_cvt", "test_cst_vil"])
