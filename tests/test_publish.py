@@ -26,6 +26,7 @@ def checkpoint(folder, *, batch=0, **settings):
     run = asdict(TrainConfig()) | SETTINGS | {"data_dir": "/home/me/secret"} | settings
     content = {
         "version": 2,
+        "epoch": 2,
         "arch": "test_cvt_ls",
         "args": run,
         "classes": {f"digit {i}": i for i in range(10)},
@@ -39,12 +40,12 @@ def checkpoint(folder, *, batch=0, **settings):
 
 
 def report_of(model, path):
-    cell = CellResult({"top1": 7, "top5": 9, "images": 10})
+    cell = CellResult({"top1": 7, "top5": 9, "top1_unmasked": 7, "images": 10})
     identity = {"transform": "t", "images": "10", "data": "d"}
     of = {"name": "m", "arguments": {}, "weights": weights_digest(model), "dtype": "float32",
           "origin": "checkpoint", "class": "M"}  # fmt: skip
     cells = {"all": cell}
-    result = Result("imagenet-val", "top1", "v", "official", "t", identity, 10, ["all"], cells)
+    result = Result("imagenet-a", "masked", "a", "official", "t", identity, 10, ["all"], cells)
     path.write_text(to_json(Report(of, [result])))
     return path
 

@@ -18,7 +18,7 @@ def commands():
     for page in PAGES:
         for block in blocks_of(page):
             if block.language == "":
-                for line in block.code.splitlines():
+                for line in block.code.replace("\\\n", " ").splitlines():
                     for part in line.split("&&"):
                         yield part.partition("  #")[0].strip()
         yield from _PYTHON.findall(PAGES[page])
