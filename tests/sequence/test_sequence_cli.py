@@ -168,7 +168,7 @@ def test_a_run_is_not_continued_with_another_rank(tmp_path, whole):
 def test_a_run_starts_from_the_weights_of_another(tmp_path):
     run(tmp_path, *BYTES, "--experiment", "first")
     first = tmp_path / "first" / "model_best.pth.tar"
-    argv = ("--lr", "0", "--weight-decay", "0", "--initial-checkpoint", str(first))
+    argv = ("--lr", "1e-30", "--weight-decay", "0", "--initial-checkpoint", str(first))
     run(tmp_path, *BYTES, *argv, "--experiment", "second")
     ones, others = weights(tmp_path / "first"), weights(tmp_path / "second")
     assert all(torch.equal(ones[name], others[name]) for name in ones)
