@@ -11,7 +11,7 @@
 # %% [markdown]
 # # Features for segmentation
 #
-# Four maps of a backbone, one small head, and masks of discs among squares. A minute on a CPU;
+# Four maps of a backbone, one small head, and masks of discs and squares in noise. A minute on a CPU;
 # `examples/segment_digits.py` does the same on digits, and longer.
 
 # %%
@@ -27,14 +27,15 @@ generator = torch.Generator().manual_seed(0)
 
 
 def scenes(count, size=64):
-    """Grey pictures with a disc and a square, and the mask of the disc."""
+    """Grey pictures with a disc and a square in noise, and the mask of both."""
     y, x = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
     place = torch.randint(12, size - 12, (count, 4, 1, 1), generator=generator)
     side = torch.randint(5, 11, (count, 2, 1, 1), generator=generator)
     disc = (y - place[:, 0]) ** 2 + (x - place[:, 1]) ** 2 <= side[:, 0] ** 2
     square = ((y - place[:, 2]).abs() <= side[:, 1]) & ((x - place[:, 3]).abs() <= side[:, 1])
-    noise = torch.randn(count, size, size, generator=generator) / 4
-    return ((disc | square) + noise)[:, None].expand(-1, 3, -1, -1), disc.long()
+    noise = torch.randn(count, size, size, generator=generator) / 2
+    shapes = disc | square
+    return (shapes + noise)[:, None].expand(-1, 3, -1, -1), shapes.long()
 
 
 # %%
@@ -75,7 +76,7 @@ with torch.inference_mode():
     found = model(images).argmax(1)
 both, either = ((found & masks) > 0).sum().item(), ((found | masks) > 0).sum().item()
 iou = both / either
-print("IoU of the discs, on new scenes:", iou)
+print("IoU of the shapes, on new scenes:", iou)
 
 # %%
 figure, axes = plt.subplots(3, 4, figsize=(8, 6))
