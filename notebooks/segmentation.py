@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Features for segmentation
 #
-# Four maps of a backbone, one small head, and masks of discs and squares in noise. A minute on a CPU;
-# `examples/segment_digits.py` does the same on digits, and longer.
+# Four maps of a backbone, one small head, and masks of discs and squares in noise. A minute on a
+# CPU; `examples/segment_digits.py` does the same on digits, and longer.
 
 # %%
 import matplotlib.pyplot as plt
