@@ -152,7 +152,7 @@ def test_settings_of_another_run_are_refused_unless_that_is_allowed(train: Runs)
     assert "--seed 42 -> 7 would make it another run; --resume-changed allows that" in line
     assert "--seed 42 -> 7" in train.ends(0, *flags, "--resume-changed")
     content = read_checkpoint(train.path("last.pth.tar"))
-    assert content["optimizer"]["param_groups"][0]["betas"] == (0.8, 0.9)
+    assert [*content["optimizer"]["param_groups"][0]["betas"]] == [0.8, 0.9]
     assert content["position"]["updates"] == 2 * 3 + 6
     # The next one is a run of these settings.
     train.ends(0, *flags, "--epochs", "4")
