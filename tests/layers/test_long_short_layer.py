@@ -151,7 +151,7 @@ def test_blocks_of_a_stage_share_one_geometry():
 
     blocks = [Block(DIM, LongShortAttention(DIM, HEADS, window=3, rank=2)) for _ in range(4)]
     stage = Stage(ConvEmbed(3, DIM, kernel=2, stride=2), Counting(3, False), blocks, dim=DIM)
-    stage(torch.randn(2, 12, 10, 3), None)
+    stage(torch.randn(2, 12, 10, 3))
     assert made == [(2, 6, 5, DIM)]
 
 
