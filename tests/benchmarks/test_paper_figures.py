@@ -8,7 +8,9 @@ from benchmarks.analysis import cosine, length, main, norms, read_images
 from vit_ls import engine
 
 
-@pytest.mark.parametrize("name", ["cvt_ls_13", "vil_ls_medium"])
+@pytest.mark.parametrize(
+    "name", ["cvt_ls_13", pytest.param("vil_ls_medium", marks=pytest.mark.slow)]
+)
 def test_dual_ln_makes_projected_keys_and_values_as_large_as_those_of_the_window(name):
     for dual_ln in (True, False):
         torch.manual_seed(0)

@@ -58,6 +58,7 @@ def test_an_exponent_is_of_one_image_and_the_number_of_pixels():
     assert math.isnan(table.exponent(rows[:1], "least_s"))
 
 
+@pytest.mark.slow
 def test_measured_rows_are_added_and_reported(tmp_path, capsys):
     out = tmp_path / "machine.csv"
     command = "--batch-size 1 --rounds 1 --models cvt_ls_13 --no-floor --out"

@@ -227,7 +227,14 @@ def test_products_have_the_precision_of_the_device(
 
 @pytest.mark.parametrize(
     ("script", "more"),
-    [("train", ["--epochs", "1"]), ("validate", ["--model", "test_vil_ls", "--random-weights"])],
+    [
+        ("train", ["--epochs", "1"]),
+        pytest.param(
+            "validate",
+            ["--model", "test_vil_ls", "--random-weights"],
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_a_run_computes_with_the_precision_that_was_asked_for(
     script: str, more: list[str], images: Path, tmp_path: Path

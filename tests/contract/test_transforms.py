@@ -33,7 +33,7 @@ def traced(model):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # TorchScript ages
-@pytest.mark.parametrize("through_fx", [False, True])
+@pytest.mark.parametrize("through_fx", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_torchscript_runs_at_any_size(name, through_fx):
     model = create(name, scriptable=True)
     scripted = torch.jit.script(traced(model) if through_fx else model)
@@ -54,6 +54,7 @@ def test_fx_extracts_features_with_gradients_at_any_size(name):
     assert all(p.grad is not None for p in extractor.parameters())
 
 
+@pytest.mark.slow
 def test_torch_compile_makes_one_graph_for_a_geometry(name):
     graphs = []
 

@@ -48,7 +48,17 @@ def test_parameters_are_those_of_the_closed_form(name):
     assert count_params(model) == params_in_closed_form(VARIANTS[name])
 
 
-@pytest.mark.parametrize("row", PAPER, ids=lambda row: f"{row.title}-{row.img_size}")
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(
+            row,
+            marks=[pytest.mark.slow] if row.img_size > 224 else [],
+            id=f"{row.title}-{row.img_size}",
+        )
+        for row in PAPER
+    ],
+)
 def test_parameters_and_flops_are_those_that_the_paper_prints(row):
     model = timm.create_model(row.model, **row.options).eval()
     params = count_params(model) / 1e6

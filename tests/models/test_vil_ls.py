@@ -78,7 +78,13 @@ def global_scores(spec):
     return total
 
 
-@pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.endswith("384") else [])
+        for name in REFERENCE
+    ],
+)
 def test_flops_equal_the_reference(name):
     """To five digits, once the two products are settled that one count has and the other not."""
     spec = VARIANTS[name]
