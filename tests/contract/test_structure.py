@@ -75,7 +75,7 @@ def test_features_have_the_shape_that_the_config_says(name):
     assert model.output_fmt == "NCHW"
     assert features.shape == (2, model.num_features, *model.default_cfg["pool_size"])
     assert model.forward_head(features, pre_logits=True).shape == (2, model.head_hidden_size)
-    assert model.forward_head(features).shape == model(images(model)).shape == (2, 1000)
+    assert model.forward_head(features).shape == (2, 1000)
 
 
 @one_of_each_family
