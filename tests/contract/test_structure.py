@@ -175,8 +175,9 @@ def test_feature_info_gives_the_dicts_that_clients_read(name):
     assert info.channels() == [d["num_chs"] for d in info.get_dicts()]
 
 
-@every_model
-@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize(
+    ("name", "coarse"), [*((name, False) for name in MODELS), *((name, True) for name in SMALL)]
+)
 def test_groups_run_from_the_stem_over_the_blocks_to_the_head(name, coarse):
     model = create(name)
     groups = group_parameters(model, model.group_matcher(coarse=coarse), reverse=True)

@@ -93,6 +93,7 @@ def test_a_lost_process_ends_the_other_one(tmp_path: Path, digit_folder: Path) -
     assert "train.py: lost contact with another process" in log.read_text()
 
 
+@pytest.mark.slow
 def test_torchrun_names_the_cause_of_a_failing_rank(tmp_path: Path, digit_folder: Path) -> None:
     script = tmp_path / "failing.py"
     script.write_text(
