@@ -6,7 +6,9 @@ import os
 import resource
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ import torch
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["train", "validate", "matplotlib.figure", "sklearn.datasets"])
+# A start collects every process that has ended, also one that another thread is about to collect;
+# the second of the two finds no status any more and reads 255.
+_COLLECTING = threading.Lock()
 
 
 def start(
@@ -38,18 +43,24 @@ def start(
     """
     args = (script, list(argv), str(log), env or {}, file_limit, before)
     process = _CONTEXT.Process(target=_run, args=args)
-    process.start()
+    with _COLLECTING:
+        process.start()
     return process
 
 
 def finish(argv: Sequence[str], log: Path, *, seconds: float = 120, **kwargs: Any) -> int:
-    """Run a script to its end and return its exit status; it may take so many seconds."""
+    """Run a script to its end and return its exit status; it may take so many seconds.
+
+    Several threads may call this at a time.
+    """
     process = start(argv, log, **kwargs)
-    process.join(seconds)
-    if process.exitcode is None:
+    wait([process.sentinel], seconds)
+    with _COLLECTING:
+        status = process.exitcode
+    if status is None:
         process.kill()
         raise AssertionError(f"still running:\n{log.read_text()}")
-    return process.exitcode
+    return status
 
 
 def start_two(script: str, argv: Sequence[str], log: Path, **kwargs: Any) -> list[BaseProcess]:
