@@ -18,7 +18,12 @@ from vit_ls.config import TrainConfig, read
 FOLDER = Path(train.__file__).parent / "configs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 SMALL = ("digits", "vil_ls_tiny_224", "cvt_ls_13_224", "cst_vit_small_patch16_224")
-BY_SIZE = [name if name in SMALL else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+BY_SIZE = [
+    name
+    if name == "digits"
+    else pytest.param(name, marks=pytest.mark.landing if name in SMALL else pytest.mark.slow)
+    for name in NAMES
+]
 # What the released code of ViL-LS leaves without weight decay (names that contain ...).
 REFERENCE_NO_DECAY = (
     *("pos_embed", "cls_token", "norm.weight", "norm.bias", "norm_embed", "head.bias"),

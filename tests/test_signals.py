@@ -41,7 +41,11 @@ CASES = itertools.product(
     (SIGTERM, SIGINT, SIGUSR1),
 )
 MATRIX = [
-    pytest.param(*case, marks=() if case in FAST else pytest.mark.slow, id="-".join(map(str, case)))
+    pytest.param(
+        *case,
+        marks=pytest.mark.landing if case in FAST else pytest.mark.slow,
+        id="-".join(map(str, case)),
+    )
     for case in CASES
     if case[:3:2] != ("python", "rank")  # it is the process
 ]

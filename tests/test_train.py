@@ -19,6 +19,7 @@ def _trained(tmp_path: Path, capsys: pytest.CaptureFixture[str], *flags: str) ->
     return result
 
 
+@pytest.mark.landing
 def test_a_run_leaves_its_files_and_validate_repeats_its_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_run_leaves_its_files_and_validate_repeats_its_number(
     assert f"val_top1={top1} " in capsys.readouterr().out
 
 
+@pytest.mark.landing
 def test_the_written_config_alone_repeats_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

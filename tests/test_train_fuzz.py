@@ -132,6 +132,7 @@ class _Run:
         return engine.Best(50.0, 0, Path("best"))
 
 
+@pytest.mark.landing
 @pytest.mark.usefixtures("stubbed")
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @settings(max_examples=500, suppress_health_check=list(HealthCheck))

@@ -38,6 +38,7 @@ def test_any_timm_model_is_evaluated(capsys: pytest.CaptureFixture[str]) -> None
     assert float(row["images_s"]) > 0
 
 
+@pytest.mark.landing
 def test_batch_size_and_processes_do_not_change_the_result(
     capsys: pytest.CaptureFixture[str], checkpoint: str, tmp_path: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_batch_size_and_processes_do_not_change_the_result(
         )
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize("size", ["384", "448"])
 def test_models_are_evaluated_at_higher_resolutions(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, size: str
@@ -71,6 +73,7 @@ def test_models_are_evaluated_at_higher_resolutions(
     assert (row["img_size"], row["images"]) == (size, "2")
 
 
+@pytest.mark.landing
 def test_a_checkpoint_is_evaluated_at_another_resolution(
     capsys: pytest.CaptureFixture[str], checkpoint: str, tmp_path: Path
 ) -> None:
@@ -134,7 +137,11 @@ def test_real_labels_that_are_none_are_refused_before_the_evaluation(
     [
         (["--checkpoint", "nowhere.pth"], "nowhere.pth cannot be read: no such file"),
         (["--model", "test_vil_lz"], "got 'test_vil_lz'; did you mean 'test_vil_ls'?"),
-        (["--dataset", "hfds/x", "--random-weights"], "cannot be opened"),
+        pytest.param(
+            ["--dataset", "hfds/x", "--random-weights"],
+            "cannot be opened",
+            marks=pytest.mark.landing,  # importing the package takes seconds
+        ),
         (["--torchcompile", "fast"], "--torchcompile fast cannot be used: Invalid backend"),
         (["/no/folder", "--random-weights"], "--data-dir /no/folder: no such folder or file."),
     ],

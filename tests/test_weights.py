@@ -30,6 +30,7 @@ class Payload:
         return (Path.touch, (Path("unpickled"),))
 
 
+@pytest.mark.landing
 @pytest.mark.usefixtures("few")
 def test_a_file_is_named_with_the_models_that_take_it(tmp_path, capsys):
     path = tmp_path / "model.safetensors"
@@ -45,6 +46,7 @@ def test_a_file_is_named_with_the_models_that_take_it(tmp_path, capsys):
     assert len(lines) == 3
 
 
+@pytest.mark.landing
 @pytest.mark.usefixtures("few")
 def test_an_absolute_model_is_told_from_a_relative_one(tmp_path, capsys):
     path = tmp_path / "vil.pth"

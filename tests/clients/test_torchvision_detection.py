@@ -36,6 +36,7 @@ def detector(kind, name):
     return RetinaNet(backbone, 4, anchor_generator=anchors, min_size=96, max_size=128)
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize("kind", [FasterRCNN, RetinaNet])
 @pytest.mark.parametrize("name", PYRAMIDS)
 def test_a_training_step_and_inference_at_two_sizes(kind, name):

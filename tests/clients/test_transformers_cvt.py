@@ -30,6 +30,7 @@ def random_cvt(depth):
     return model.eval()
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize("name", DEPTHS)
 def test_logits_equal_those_of_transformers_with_the_same_weights(name):
     theirs = random_cvt(DEPTHS[name])

@@ -67,6 +67,7 @@ def _read(*argv: str) -> TrainConfig:
     return read(train.parser, TrainConfig, argv)[0]
 
 
+@pytest.mark.landing
 def test_a_file_that_timms_script_wrote_runs_with_one_warning(images: Path, tmp_path: Path) -> None:
     log, folder = _run(images, tmp_path, "--config", str(TIMM), *TINY)
     warnings = [line for line in log.splitlines() if "left out here" in line]
@@ -225,6 +226,7 @@ def test_products_have_the_precision_of_the_device(
         torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = True, False
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize(
     ("script", "more"),
     [
@@ -284,6 +286,7 @@ def test_a_mistake_is_one_line(images: Path, tmp_path: Path, argv: list[str], me
     assert log.read_text().count("\n") == 1
 
 
+@pytest.mark.landing
 @pytest.mark.filterwarnings("ignore")
 def test_a_requeued_run_goes_on_in_its_run_of_weights_and_biases(
     images: Path, tmp_path: Path

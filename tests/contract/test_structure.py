@@ -8,6 +8,9 @@ from timm.models import FeatureInfo, get_pretrained_cfg
 from timm.models._manipulate import group_parameters
 
 every_model = pytest.mark.parametrize("name", MODELS)
+small_ones_first = pytest.mark.parametrize(
+    "name", [n if n in SMALL else pytest.param(n, marks=pytest.mark.landing) for n in MODELS]
+)
 one_of_each_family = pytest.mark.parametrize("name", SMALL)
 
 IMAGE = 96
@@ -41,7 +44,7 @@ def test_the_pretrained_config_is_complete_and_names_layers_that_exist(name):
     assert f"{cfg.classifier}.weight" in state
 
 
-@every_model
+@small_ones_first
 def test_nothing_is_allocated_on_the_meta_device_whichever_way_it_is_asked_for(name):
     with torch.device("meta"):
         inside = timm.create_model(name)
@@ -68,7 +71,7 @@ def test_an_unknown_pooling_is_an_error_at_creation_and_on_reset(name):
         create(name).reset_classifier(7, "nonsense")
 
 
-@every_model
+@small_ones_first
 def test_features_have_the_shape_that_the_config_says(name):
     model = create(name)
     features = model.forward_features(images(model))

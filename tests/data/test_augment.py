@@ -49,11 +49,13 @@ def _distinct(changes: dict[str, Any]) -> list[TrainConfig]:
     return list(found.values())
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize("policy", POLICIES)
 def test_3000_images_pass_through_a_policy(policy: str) -> None:
     _augmented(TrainConfig(aa=policy), 32)
 
 
+@pytest.mark.landing
 def test_3000_images_pass_through_every_config_in_small() -> None:
     configs = _distinct({"img_size": 32})
     assert {config.aa for config in configs} == {_config(file).aa for file in CONFIGS}

@@ -100,7 +100,10 @@ def test_a_file_of_another_architecture_is_refused_in_one_line(
         ["--amp", "--amp-dtype", "bfloat16", "--bce-loss", "--cutmix", "1", "--aug-repeats", "2"],
         ["--opt", "lamb", "--lr-base", "0.01", "--sched-on-updates", "--aa", "rand-m5-inc1"],
         ["--aug-splits", "3", "--aa", "rand-m9-mstd0.5-inc1", "--resplit", "--jsd-loss"],
-        ["--fast-norm", "--save-images", "--torchcompile", "eager"],
+        pytest.param(
+            ["--fast-norm", "--save-images", "--torchcompile", "eager"],
+            marks=pytest.mark.landing,  # tracing takes seconds
+        ),
     ],
 )
 def test_options_of_timm_train(
@@ -148,6 +151,7 @@ def test_norms_of_augmentation_splits_are_for_training_alone(
     assert all(torch.equal(loaded[name], weights[name]) for name in loaded)
 
 
+@pytest.mark.landing
 def test_a_resumed_plateau_schedule_is_that_of_the_undisturbed_run(
     three_classes: Path, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def _written(folder: Path) -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.landing
 def test_a_run_killed_three_times_ends_bit_identical(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     _killed_run(folder, 3, seed=0)
@@ -135,6 +136,7 @@ def test_a_run_killed_three_times_ends_bit_identical(undisturbed: Path, tmp_path
     _assert_same_run(folder, undisturbed)
 
 
+@pytest.mark.landing
 def test_loading_processes_do_not_change_a_run(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "loading"
     log = folder.with_suffix(".log")
@@ -246,6 +248,7 @@ def _stop(folder: Path, number: signal.Signals, once: str) -> str:
     return log.read_text()
 
 
+@pytest.mark.landing
 def test_signals_save_and_exit_with_a_status_of_their_own(
     undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -259,6 +262,7 @@ def test_signals_save_and_exit_with_a_status_of_their_own(
     _assert_same_run(folder, undisturbed)
 
 
+@pytest.mark.landing
 def test_a_stop_during_an_evaluation_saves_and_ends_bit_identical(tmp_path: Path) -> None:
     # Batches of one image make the evaluation long; the last update is logged right before it.
     more = ["--validation-batch-size", "1", "--log-interval", "1", "--epochs", "2"]

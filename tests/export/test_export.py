@@ -21,6 +21,8 @@ from vit_ls.export import (
 SIZE = (64, 64)
 OTHERS = [(1, 3, 64, 64), (3, 3, 64, 96), (2, 3, 75, 49), (1, 3, 33, 120)]
 """Divisible by every window, and by none; other shapes than the one traced."""
+FAST = "test_cst_vit"
+"""The model that is traced in the least time."""
 OF_PARTS_TRIED = ("test_cvt", "test_vil")
 """Models made of operations that another one brings to ONNX already."""
 
@@ -40,7 +42,9 @@ def inputs(shapes=OTHERS):
     return [torch.randn(shape) for shape in shapes]
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [n if n == FAST else pytest.param(n, marks=pytest.mark.landing) for n in SMALL]
+)
 def test_a_program_takes_any_batch_and_size(name):
     model = create(name)
     program = to_program(model, Images(3, SIZE))
@@ -52,7 +56,11 @@ def test_a_program_takes_any_batch_and_size(name):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in OF_PARTS_TRIED)) for n in SMALL]
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in OF_PARTS_TRIED else pytest.mark.landing)
+        for n in SMALL
+    ],
 )
 @pytest.mark.usefixtures("onnx")
 def test_onnx_agrees_in_onnxruntime_at_any_batch_and_size(name, tmp_path):
@@ -116,6 +124,7 @@ def test_a_difference_is_seen_and_another_shape_is_an_error():
         difference(lambda y: [model(y)[:, :5]], model, x)
 
 
+@pytest.mark.landing
 def test_the_command_exports_a_checkpoint_at_a_fixed_size(tmp_path, capsys):
     model = create("test_cvt_ls", num_classes=7)
     torch.save(model.state_dict(), tmp_path / "weights.pth")
@@ -128,6 +137,7 @@ def test_the_command_exports_a_checkpoint_at_a_fixed_size(tmp_path, capsys):
     torch.testing.assert_close(run(x), model(x))
 
 
+@pytest.mark.landing
 @pytest.mark.usefixtures("onnx")
 def test_the_command_exports_feature_maps(tmp_path, capsys):
     out = tmp_path / "maps.onnx"

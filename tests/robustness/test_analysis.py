@@ -131,6 +131,7 @@ TRY = ["--model", "test_resnet", "--random-weights", "--workers", "0", "--img-si
 DIGITS = [*TRY, "--suites", "digits", "--max-images", "5"]
 
 
+@pytest.mark.landing
 def test_the_command_writes_what_two_runs_tell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,6 +112,7 @@ def test_dry_run_says_what_would_be_run_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.landing
 def test_generated_equals_written_and_is_named(tmp_path: Path) -> None:
     root = tree(tmp_path / "data", images=1)
     command = ["--src", str(root / "imagenet/val"), "--dst", str(root / "imagenet-c-generated")]
@@ -185,6 +186,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.landing
 def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert main([*DIGITS, *out_of(whole)]) == 0
@@ -199,6 +201,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     assert files_of(killed / "out") == files_of(whole / "out")
 
 
+@pytest.mark.landing
 def test_two_processes_count_the_same_integers_as_one(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     ask = [*TRY, "--data-root", str(tree(tmp_path / "data", images=7)), "--batch-size", "2"]

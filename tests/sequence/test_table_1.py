@@ -39,7 +39,11 @@ def flops(attention, length):
         return count_flops_of(encoder, torch.ones(1, length, dtype=torch.long))
 
 
-@pytest.mark.parametrize(("system", "task", "attention"), CELLS)
+@pytest.mark.parametrize(
+    ("system", "task", "attention"),
+    # full attention over 4096 tokens takes seconds
+    [c if c[1] == "listops" else pytest.param(*c, marks=pytest.mark.landing) for c in CELLS],
+)
 def test_flops_are_those_of_table_1(system, task, attention):
     length, sequences = (2048, 1) if task == "listops" else (4096, 1 + (task == "retrieval"))
     # the projection at rank 128 counts 0.683 where 0.69 is printed; all others round to the digit

@@ -127,6 +127,8 @@ class StagedTransformer(nn.Module):
 
         def init(module: nn.Module) -> None:
             if isinstance(module, nn.Linear):
+                if module.weight.is_meta:
+                    return  # there is nothing to write, and on this device it takes long
                 trunc_normal_(module.weight, std=0.02)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
