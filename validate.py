@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from timm import create_model
+from timm.utils import random_seed
 
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import data, engine
@@ -62,6 +63,7 @@ def build(config: ValidateConfig, images: data.Images) -> Any:
     if not pretrained:
         num_classes = data.checked_num_classes(images, config.num_classes)
         config = replace(config, num_classes=num_classes)
+    random_seed(config.seed)  # random weights are the same in every process
     model = engine.make_model(create_model, config)
     if pretrained:
         engine.check_classifier(model, config.model)

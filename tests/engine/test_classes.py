@@ -116,6 +116,10 @@ def test_random_weights_are_evaluated_only_when_asked_for(tmp_path: Path) -> Non
     status, text = _validated(tmp_path, *MODEL, "--random-weights")
     assert status == 0
     assert "images=364" in text
+    same = _validated(tmp_path, *MODEL, "--random-weights", "--seed", "42")[1]
+    other = _validated(tmp_path, *MODEL, "--random-weights", "--seed", "43")[1]
+    loss = re.compile(r"val_loss=(\S+)").findall
+    assert loss(text) == loss(same) != loss(other)
 
 
 def test_an_average_that_is_not_there_is_an_error(run: Path, tmp_path: Path) -> None:

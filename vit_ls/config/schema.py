@@ -103,6 +103,7 @@ class ValidateConfig(DataConfig):
     checkpoint: str = _f("", "file with the weights")
     use_ema: bool | None = _f(None, "the averaged weights; default: those the run scored best with")
     random_weights: bool = _f(False, "evaluate a model that has no weights but random ones")
+    seed: int = _f(42, "of the random weights", Rule(least=0, most=2**31 - 1))
     use_train_size: bool = _f(False, "the training size, where the model has another for tests")
     real_labels: str | None = _f(None, "ReaL labels: a JSON file, or 'builtin'")
     per_class: str = _f("", "write the accuracy of each class to this CSV file")
