@@ -52,8 +52,10 @@ def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
     random_seed(config.seed)  # the same weights in every process
     model = engine.make_model(create_model, config, classes=train_images.class_to_idx)
     config = replace(config, num_classes=model.num_classes)
-    teacher = engine.make_teacher(create_model, config)
+    teacher = engine.make_teacher(create_model, config, classes=train_images.class_to_idx)
     data_config = data.input_config(config, model)
+    # timm's distillation asks the model how its images were normalised.
+    model.pretrained_cfg |= {"mean": data_config["mean"], "std": data_config["std"]}
     return engine.Trainer(
         engine.prepared(model, config, ranks.device),
         teacher,

@@ -2,7 +2,9 @@
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -38,6 +40,14 @@ def three_classes(digit_folder: Path, tmp_path_factory: pytest.TempPathFactory) 
         for label in "012":
             shutil.copytree(digit_folder / split / label, root / split / label)
     return root
+
+
+@pytest.fixture(scope="module")
+def teacher(three_classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("teacher") / "run"
+    flags = ["--img-size", "32", "--mean", "0.4", "--model-kwargs", "rank=2"]
+    _trained(three_classes, folder, *flags)
+    return folder / "last.pth.tar"
 
 
 def test_a_frozen_backbone_keeps_its_weights_and_the_new_classifier_learns(
@@ -91,6 +101,85 @@ def test_a_file_of_another_architecture_is_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
+def _taught(teacher: Path, *more: str) -> tuple[TrainConfig, Any]:
+    argv = [*MODEL, "--kd-model-name", "test_vil_ls", "--kd-model-path", str(teacher), *more]
+    config, _ = read(train.parser, TrainConfig, argv)
+    classes = {"0": 0, "1": 1, "2": 2}
+    return config, engine.make_teacher(
+        create_model, replace(config, num_classes=config.num_classes or 3), classes=classes
+    )
+
+
+def test_a_teacher_is_as_its_run_built_it_and_keeps_its_classifier(teacher: Path) -> None:
+    _, model = _taught(teacher)
+    before = read_checkpoint(teacher)["state_dict"]
+    after = model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert model.pretrained_cfg["mean"] == (0.4,)
+
+
+def test_a_teacher_sees_the_student_s_images_as_it_was_trained_to(
+    three_classes: Path, teacher: Path, tmp_path: Path
+) -> None:
+    argv = [str(three_classes), "--output", str(tmp_path), *MODEL, "--std", "0.2", "--epochs", "1"]
+    argv += ["--img-size", "32", "--kd-model-name", "test_vil_ls", "--kd-model-path", str(teacher)]
+    trainer = train.build(read(train.parser, TrainConfig, argv)[0], engine.join("cpu", 60))
+    try:
+        pixels, task = torch.rand(2, 3, 32, 32), cast("Any", trainer.task)
+        mean = torch.tensor(create_model("test_vil_ls").pretrained_cfg["mean"]).view(3, 1, 1)
+        seen = task.teacher.normalize_input(
+            (pixels - mean) / 0.2, task.student_mean, task.student_std
+        )
+    finally:
+        trainer.keeper.release()
+    std = torch.tensor(create_model("test_vil_ls").pretrained_cfg["std"]).view(3, 1, 1)
+    torch.testing.assert_close(seen, (pixels - 0.4) / std)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--num-classes", "4"], "the teacher has 3 classes and the student 4; only"),
+        (["--kd-model-name", "test_cvt_ls"], "is of a run of test_vil_ls; --kd-model-name must be"),
+        (["--in-chans", "1"], "the teacher takes images of 3 channels, and the student's have 1"),
+    ],
+)
+def test_a_teacher_that_would_be_random_in_part_is_refused(
+    teacher: Path, more: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _taught(teacher, *more)
+
+
+def test_a_teacher_of_other_classes_teaches_features_alone(
+    pretrained: Path, teacher: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="the teacher has 10 classes and the student 3"):
+        _taught(pretrained)
+    _taught(pretrained, "--kd-distill-type", "feature")
+    content = torch.load(teacher, weights_only=True)
+    content["classes"] = {"0": 0, "1": 2, "2": 1}
+    torch.save(content, tmp_path / "turned.pth.tar")
+    with pytest.raises(ConfigError, match=r"not those of the data: .* has '1' at 1 and not at 2"):
+        _taught(tmp_path / "turned.pth.tar")
+    with pytest.raises(ConfigError, match=r"not those of the data: .* has '1' at 1 and not at 2"):
+        start = ["--initial-checkpoint", str(tmp_path / "turned.pth.tar"), "--num-classes", "3"]
+        config, _ = read(train.parser, TrainConfig, [*MODEL, *start])
+        engine.make_model(create_model, config, classes={"0": 0, "1": 1, "2": 2})
+
+
+def test_weights_without_a_run_teach_only_with_a_classifier_that_fits(tmp_path: Path) -> None:
+    path = tmp_path / "plain.pth"
+    torch.save(create_model("test_vil_ls", num_classes=5).state_dict(), path)
+    with pytest.raises(ConfigError, match=r"head\.fc\.weight \(5, 128\) instead"):
+        _taught(path)
+    _, model = _taught(path, "--num-classes", "5")
+    expected = torch.load(path, weights_only=True)["head.fc.weight"]
+    assert torch.equal(model.state_dict()["head.fc.weight"], expected)
+    _taught(path, "--kd-distill-type", "feature")
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -107,10 +196,10 @@ def test_a_file_of_another_architecture_is_refused_in_one_line(
     ],
 )
 def test_options_of_timm_train(
-    flags: list[str], three_classes: Path, pretrained: Path, tmp_path: Path
+    flags: list[str], three_classes: Path, teacher: Path, tmp_path: Path
 ) -> None:
     if "--kd-model-name" in flags:
-        flags = [*flags, "--kd-model-path", str(pretrained)]
+        flags = [*flags, "--kd-model-path", str(teacher)]
     weights = _trained(three_classes, tmp_path / "run", "--img-size", "32", *flags)
     assert all(weight.isfinite().all() for weight in weights.values())
 

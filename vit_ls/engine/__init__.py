@@ -16,13 +16,13 @@ from vit_ls.engine.models import (
     check_compiler,
     check_model_name,
     make_model,
-    make_teacher,
     prepared,
 )
 from vit_ls.engine.ranks import Ranks, join
 from vit_ls.engine.recipe import check_recipe, make_optimizer
 from vit_ls.engine.results import check_reports, summarised
 from vit_ls.engine.stopping import StopRequests
+from vit_ls.engine.teacher import make_teacher
 from vit_ls.engine.trainer import Best, Trainer
 from vit_ls.engine.update import autocast
 from vit_ls.engine.weights import (

@@ -8,11 +8,11 @@ from vit_ls.config import ConfigError
 _Names = Mapping[str, int] | None
 
 
-def check_same_classes(weights: _Names, data: _Names) -> None:
-    """Raise ConfigError where a run is continued on data whose labels are other classes."""
+def check_same_classes(what: str, weights: _Names, data: _Names) -> None:
+    """Raise ConfigError where weights are trained on, as they are, with labels of other classes."""
     if weights and data and dict(weights) != dict(data):
         raise ConfigError(
-            f"--resume: the run's classes are not those of the data: {_difference(weights, data)}."
+            f"{what}: the run's classes are not those of the data: {difference(weights, data)}."
         )
 
 
@@ -34,7 +34,7 @@ def labels_to_use(weights: _Names, data: _Names, *, trusted: bool) -> Mapping[st
         return None
     if data.keys() - weights.keys():
         raise ConfigError(
-            f"the data's classes are not those of the weights: {_difference(weights, data)}; "
+            f"the data's classes are not those of the weights: {difference(weights, data)}; "
             "--class-map FILE says which is which."
         )
     return None if all(weights[name] == index for name, index in data.items()) else weights
@@ -66,7 +66,8 @@ def check_classifier(model: Any, name: str) -> None:
         )
 
 
-def _difference(weights: Mapping[str, int], data: Mapping[str, int]) -> str:
+def difference(weights: Mapping[str, int], data: Mapping[str, int]) -> str:
+    """How the classes of weights and of data differ, by one class that shows it."""
     odd = (data.items() - weights.items()) or (weights.items() - data.items())
     name, index = min(odd, key=lambda one: (one[0] in weights and one[0] in data, one))
     where = "has" if name in data else "lacks"

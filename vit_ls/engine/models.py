@@ -18,8 +18,9 @@ from torch import nn
 
 from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, DataConfig, TrainConfig, asdict, nearest
+from vit_ls.engine.classes import check_same_classes
 from vit_ls.engine.idle import warn_of_idle
-from vit_ls.engine.weights import check_weights_file, classes_in
+from vit_ls.engine.weights import check_weights_file, class_names, classes_in
 
 _logger = logging.getLogger(__name__)
 
@@ -70,34 +71,14 @@ def make_model(
         ConfigError: The factory, or the model, refuses the arguments.
     """
     set_fast_norm(config.fast_norm)
-    model = _made(config.model, lambda: factory(**_model_kwargs(config, classes)))
+    model = made(config.model, lambda: factory(**_model_kwargs(config, classes)))
     if isinstance(config, TrainConfig):
         _set_classifier(model, config)
     return model
 
 
-def make_teacher(factory: Callable[..., nn.Module], config: TrainConfig) -> Any:
-    """The teacher of a distillation, made by timm's factory, or None.
-
-    Raises:
-        ConfigError: The factory, or the model, refuses the arguments.
-    """
-    if not config.kd_model_name:
-        return None
-    check_model_name(config.kd_model_name, "--kd-model-name")
-    if config.kd_model_path:
-        check_weights_file("--kd-model-path", Path(config.kd_model_path))
-    overlay = {"file": config.kd_model_path} if config.kd_model_path else None
-    kwargs = {
-        "model_name": config.kd_model_name,
-        "pretrained": True,
-        "pretrained_cfg_overlay": overlay,
-        "num_classes": config.num_classes,
-    }
-    return _made(config.kd_model_name, lambda: factory(**kwargs))
-
-
-def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
+def made(name: str, make: Callable[[], nn.Module]) -> Any:
+    """A model, or ConfigError for whatever its factory says of the arguments."""
     # Models have no error of their own for their arguments, and loading adds others.
     with blamed_on(f"model {name} cannot be built", ConfigError):
         return make()
@@ -107,7 +88,9 @@ def _model_kwargs(config: DataConfig, classes: Mapping[str, int] | None) -> dict
     """Arguments for `create_model`."""
     overlay = dict(config.pretrained_cfg_overlay)
     if isinstance(config, TrainConfig) and config.initial_checkpoint:
-        check_weights_file("--initial-checkpoint", Path(config.initial_checkpoint))
+        start = Path(config.initial_checkpoint)
+        check_weights_file("--initial-checkpoint", start)
+        check_same_classes(f"--initial-checkpoint {start}", class_names(start), classes)
     if config.pretrained_path:
         path = Path(config.pretrained_path)
         check_weights_file("--pretrained-path", path)

@@ -26,7 +26,7 @@ def check_continued(content: dict[str, Any], state: RunState) -> set[str]:
         ConfigError: The classes, the images or a setting make it another run.
     """
     changed = _changes(content, state)
-    check_same_classes(content.get("classes"), state.classes)
+    check_same_classes("--resume", content.get("classes"), state.classes)
     return changed
 
 

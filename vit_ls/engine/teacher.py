@@ -1,0 +1,116 @@
+"""The teacher of a distillation: built as its run built it, and of the student's classes."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from vit_ls.config import ConfigError, TrainConfig
+from vit_ls.engine.classes import difference
+from vit_ls.engine.models import check_model_name, made
+from vit_ls.engine.weights import check_weights_file, class_names, run_settings
+
+_FLAG = "--kd-model-path"
+
+
+def make_teacher(
+    factory: Callable[..., nn.Module],
+    config: TrainConfig,
+    *,
+    classes: Mapping[str, int] | None = None,
+) -> Any:
+    """The teacher of a distillation, made by timm's factory, or None.
+
+    Args:
+        factory: timm's `create_model`.
+        config: The settings of the student's run.
+        classes: Of the data, where it has names for them.
+
+    Raises:
+        ConfigError: The factory, or the model, refuses the arguments; or the teacher's classes or
+            channels are not the student's, which would leave it a random part.
+    """
+    name = config.kd_model_name
+    if not name:
+        return None
+    check_model_name(name, "--kd-model-name")
+    if not config.kd_model_path:
+        teacher = made(name, lambda: factory(name, pretrained=True, **_channels(config)))
+        _check_number(teacher.pretrained_cfg.get("num_classes"), config, f"--kd-model-name {name}")
+        return teacher
+    path = Path(config.kd_model_path)
+    check_weights_file(_FLAG, path)
+    settings = run_settings(path)
+    _check_run(settings, config, path)
+    _check_names(class_names(path), classes, config, path)
+    known = settings.get("num_classes") or (config.num_classes if _distils_classes(config) else -1)
+    kwargs = {
+        **_channels(config),
+        **({"global_pool": settings["gp"]} if settings.get("gp") else {}),
+        **(settings.get("model_kwargs") or {}),
+        "num_classes": config.num_classes if known == -1 else known,
+        "pretrained": True,
+        # Where timm is not told how many classes a file has, a classifier that fits starts anew.
+        "pretrained_cfg_overlay": {"file": str(path), "num_classes": known},
+    }
+    teacher = made(name, lambda: factory(name, **kwargs))
+    # What timm turns the student's pixels into.
+    cfg: Any = teacher.pretrained_cfg
+    teacher.pretrained_cfg = cfg | {
+        key: tuple(settings[key]) for key in ("mean", "std") if settings.get(key)
+    }
+    return teacher
+
+
+def _channels(settings: TrainConfig | Mapping[str, Any]) -> dict[str, int]:
+    """The channels that a run asks its model for, where it does."""
+    told = settings if isinstance(settings, Mapping) else vars(settings)
+    size = told.get("input_size")
+    channels = size[0] if size else told.get("in_chans")
+    return {"in_chans": channels} if channels else {}
+
+
+def _check_run(settings: Mapping[str, Any], config: TrainConfig, path: Path) -> None:
+    """Raise ConfigError where the run that wrote a file had another model than is asked for."""
+    if not settings:
+        return
+    was, name = str(settings["model"]), str(config.kd_model_name)
+    if was.partition(".")[0] != name.partition(".")[0]:
+        raise ConfigError(
+            f"{_FLAG} {path} is of a run of {was}; --kd-model-name must be that, got {name}."
+        )
+    theirs, ours = (_channels(one).get("in_chans", 3) for one in (settings, config))
+    if theirs != ours:
+        raise ConfigError(
+            f"{_FLAG} {path}: the teacher takes images of {theirs} channels, and the student's "
+            f"have {ours}."
+        )
+    _check_number(settings.get("num_classes"), config, f"{_FLAG} {path}")
+
+
+def _check_number(found: int | None, config: TrainConfig, what: str) -> None:
+    """Raise ConfigError where a classifier that is distilled has other classes than the data."""
+    if found is not None and found != config.num_classes and _distils_classes(config):
+        raise ConfigError(
+            f"{what}: the teacher has {found} classes and the student {config.num_classes}; "
+            "only --kd-distill-type feature can do with other classes."
+        )
+
+
+def _check_names(
+    theirs: Mapping[str, int] | None,
+    ours: Mapping[str, int] | None,
+    config: TrainConfig,
+    path: Path,
+) -> None:
+    """Raise ConfigError where the classes are others, or in another order."""
+    if theirs and ours and dict(theirs) != dict(ours) and _distils_classes(config):
+        raise ConfigError(
+            f"{_FLAG} {path}: the teacher's classes are not those of the data: "
+            f"{difference(theirs, ours)}; only --kd-distill-type feature can do with other classes."
+        )
+
+
+def _distils_classes(config: TrainConfig) -> bool:
+    return config.kd_distill_type != "feature"
