@@ -66,7 +66,9 @@ def test_the_message_does_not_wait_for_the_end_of_the_group(tmp_path: Path) -> N
 )
 def test_what_processes_share(tmp_path: Path, name: str, flags: tuple[str, ...], said: str) -> None:
     status, log = _case(tmp_path, name, *flags)
-    assert (status, log.strip()) == (0, said)
+    # gloo of torch 2.8 says whom it has reached, and two processes write into each other's lines
+    own = [line for line in log.splitlines() if "[Gloo]" not in line and line.strip("01 ")]
+    assert (status, own) == (0, [said])
 
 
 def test_a_job_whose_processes_cannot_meet_is_one_line(tmp_path: Path) -> None:
