@@ -191,6 +191,7 @@ def _good_states(folder: Path) -> int:
     return len(good)
 
 
+@pytest.mark.landing
 def test_a_run_killed_between_writing_a_checkpoint_and_ranking_it_ends_bit_identical(
     undisturbed: Path, tmp_path: Path
 ) -> None:

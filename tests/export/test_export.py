@@ -21,8 +21,6 @@ from vit_ls.export import (
 SIZE = (64, 64)
 OTHERS = [(1, 3, 64, 64), (3, 3, 64, 96), (2, 3, 75, 49), (1, 3, 33, 120)]
 """Divisible by every window, and by none; other shapes than the one traced."""
-FAST = "test_cst_vit"
-"""The model that is traced in the least time."""
 OF_PARTS_TRIED = ("test_cvt", "test_vil")
 """Models made of operations that another one brings to ONNX already."""
 
@@ -42,9 +40,8 @@ def inputs(shapes=OTHERS):
     return [torch.randn(shape) for shape in shapes]
 
 
-@pytest.mark.parametrize(
-    "name", [n if n == FAST else pytest.param(n, marks=pytest.mark.landing) for n in SMALL]
-)
+@pytest.mark.landing
+@pytest.mark.parametrize("name", SMALL)
 def test_a_program_takes_any_batch_and_size(name):
     model = create(name)
     program = to_program(model, Images(3, SIZE))
