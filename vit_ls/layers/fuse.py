@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from vit_ls.layers.projections import ConvProjection, LinearQKV
+from vit_ls.ops import in_plain_inference
 
 
 def fuse(model: nn.Module) -> nn.Module:
@@ -77,19 +78,13 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, gelu: bool = Fals
 def _by_one_dnn(x: Tensor, weight: Tensor) -> bool:
     """Only what the kernel takes, and what nothing records, counts or differentiates."""
     return (
-        not torch.compiler.is_compiling()
-        and not torch.jit.is_scripting()
-        and not torch.jit.is_tracing()
-        and not torch.is_grad_enabled()
-        and type(x) is Tensor
-        and x.is_cpu
+        in_plain_inference(x)
         and x.numel() > 0
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
         # below that it is oneDNN that PyTorch takes
         and torch.get_float32_matmul_precision() != "medium"
         and torch.backends.mkldnn.is_available()
-        and not torch._C._functorch.maybe_current_level()
     )
 
 

@@ -9,6 +9,7 @@ from vit_ls.ops.composite_slice import (
     slice_tokens,
 )
 from vit_ls.ops.impl import Positions, Windows
+from vit_ls.ops.kept import in_plain_inference, kept
 from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
 from vit_ls.ops.position_embedding import resize_axis, resize_positions
 from vit_ls.ops.relative_position import (
@@ -39,6 +40,8 @@ __all__ = [
     "dynamic_projection",
     "global_attention",
     "grid_bias",
+    "in_plain_inference",
+    "kept",
     "long_short_attention",
     "merge_heads",
     "narrow_window_table",

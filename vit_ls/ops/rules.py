@@ -11,6 +11,7 @@ import torch
 from timm.layers import use_fused_attn
 from torch import Tensor
 
+from vit_ls.ops.kept import in_plain_inference
 from vit_ls.ops.recording import is_recording
 
 ANY = 2**62
@@ -35,8 +36,8 @@ WINDOW_PRODUCTS = PRODUCTS | {
 }
 """For windows, where products also spare the copies of the keys in front for each window."""
 
-PIECE = 2**19
-"""Scores that inference on a CPU makes at a time, so that they stay in the cache."""
+PIECE = 2**20
+"""Bytes of scores that inference on a CPU makes at a time, so that they stay in the cache."""
 
 FUSED_HEADS = 65_535
 """Heads, times windows, that one call of the fused kernel gets. Those of CUDA count them in a
@@ -105,10 +106,8 @@ def choose_attention(impl: str, q: Tensor, k: Tensor) -> str:
 
 
 def in_pieces(q: Tensor) -> bool:
-    """Whether scores are made in pieces: in inference on a CPU, outside of a graph."""
-    if is_recording():
-        return False
-    return q.device.type == "cpu" and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+    """Whether scores are made in pieces: in inference on a CPU that nothing looks into."""
+    return in_plain_inference(q) and not is_recording()
 
 
 def _key(q: Tensor) -> tuple[str, str, bool]:

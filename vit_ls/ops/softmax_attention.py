@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vit_ls.ops import rules
 from vit_ls.ops.recording import hand_over
+from vit_ls.ops.scratch import Scratch, dtype_of_products
 
 
 @register_notrace_function
@@ -99,19 +100,30 @@ def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     K = k.shape[2]
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
-    if not rules.in_pieces(q) or B * h * T * K <= rules.PIECE:
+    if not rules.in_pieces(q) or B * h * T * K * q.element_size() <= rules.PIECE:
         return _piece(q, k, v, mask)
-    images = max(rules.PIECE // (h * T * K), 1)
-    queries = min(max(rules.PIECE // (images * h * K), 1), T)
+    return _products_in_pieces(q, k, v, mask)
+
+
+def _products_in_pieces(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Without a gradient: some images at a time, or some queries of one."""
+    (B, h, T, d), K = q.shape, k.shape[2]
+    dtype = dtype_of_products(q)
+    most = rules.PIECE // dtype.itemsize
+    images = min(max(most // (h * T * K), 1), B)
+    queries = min(max(most // (images * h * K), 1), T)
+    scratch = Scratch(images * h * queries * K, dtype)
     x = q.new_empty(B, T, h, v.shape[-1]).transpose(1, 2)
     if mask is not None:
         mask = mask.expand(B, h, T, K)
     for i in range(0, B, images):
         few = slice(i, i + images)
+        keys, values = k[few].to(dtype).contiguous(), v[few].to(dtype).contiguous()
         for t in range(0, T, queries):
             some = slice(t, t + queries)
+            scaled = (q[few, :, some] * d**-0.5).to(dtype).contiguous()
             added = None if mask is None else mask[few, :, some]
-            x[few, :, some] = _piece(q[few, :, some], k[few], v[few], added)
+            x[few, :, some] = scratch.attend(scaled, keys, values, added)
     return x
 
 

@@ -1,7 +1,7 @@
-"""Window attention by explicit products, with the scores of inference in pieces that fit the cache.
+"""Window attention by explicit products; in inference on a CPU in pieces that fit the cache.
 
-The keys in front take part by one product for all windows, under the windows' own softmax, and are
-copied for none of them.
+With a gradient to follow, the keys in front take part by one product for all windows, under the
+windows' own softmax, and are copied for none of them.
 """
 
 import torch
@@ -17,6 +17,7 @@ from vit_ls.grid import (
     partition_halo,
 )
 from vit_ls.ops import rules
+from vit_ls.ops.impl import pieces
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.recording import hand_over
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
@@ -32,40 +33,24 @@ def window_attention(
     num_heads: int,
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose row of products this is."""
-    B, H, W, _ = q.shape
-    (a, b), halo = windows.window, windows.halo
-    if a == 0:
+    H, W, halo = q.shape[1], q.shape[2], windows.halo
+    if windows.window[0] == 0:
         assert front is not None
         heads = (split_heads(x, num_heads) for x in (q.flatten(1, 2), *front))
         seen = None if positions.front is None else positions.front[None, :, None, :]
         return merge_heads(attend(*heads, seen, impl="products")).unflatten(1, (H, W))
+    mask = _seen(H, W, windows, q.device, alone=front is None)
+    if rules.in_pieces(q):
+        return pieces.window_attention(q, kv, front, mask, positions, windows, num_heads=num_heads)
     if front is not None:
         front = front.unflatten(-1, (num_heads, -1)).transpose(2, 3)  # [2,B,h,E,d]
-    mask = _seen(H, W, windows, q.device, alone=front is None)
     q = pad_to_multiple(q, windows.window)
     kv = pad_halo(kv.flatten(0, 1), windows.window, halo).unflatten(0, (2, -1))
-    if not rules.in_pieces(q):
-        added = _added(mask, positions.bias, q.dtype)
-        return crop(_piece(q, kv, front, added, positions, windows, num_heads), H, W)
-    E = 0 if front is None else front.shape[3]
-    per_row = num_heads * mask.shape[2] * a * b * (mask.shape[3] * mask.shape[4] + E)
-    rows = min(max(rules.PIECE // per_row, 1), mask.shape[1])
-    images = max(rules.PIECE // (per_row * rows), 1)
-    x = torch.empty_like(q, memory_format=torch.contiguous_format)
-    for r in range(0, mask.shape[1], rows):
-        added = _added(mask[:, r : r + rows], positions.bias, q.dtype)
-        band, reach = slice(r * a, (r + rows) * a), slice(r * a, (r + rows) * a + 2 * halo[0])
-        for i in range(0, B, images):
-            few = slice(i, i + images)
-            few_front = None if front is None else front[:, few]
-            few_added = added if len(added) == 1 else added[few]
-            x[few, band] = _piece(
-                q[few, band], kv[:, few, reach], few_front, few_added, positions, windows, num_heads
-            )
-    return crop(x, H, W)
+    added = _added(mask, positions.bias, q.dtype)
+    return crop(_all_windows(q, kv, front, added, positions, windows, num_heads), H, W)
 
 
-def _piece(
+def _all_windows(
     q: Tensor,
     kv: Tensor,
     front: Tensor | None,
@@ -74,7 +59,7 @@ def _piece(
     windows: Windows,
     num_heads: int,
 ) -> Tensor:
-    """Some rows of windows: queries [B,Nh*a,Nw*b,C], keys with their halo -> like the queries."""
+    """Queries [B,Nh*a,Nw*b,C], keys with their halo -> like the queries."""
     q = cut(q, windows.window)
     kv = cut_halo(kv.flatten(0, 1), windows.window, windows.halo).unflatten(0, (2, -1))
     k, v = kv[0], kv[1]
@@ -86,8 +71,7 @@ def _piece(
     q, k, v = (_heads_of_windows(x, num_heads) for x in (q, k, v))
     q = q * q.shape[-1] ** -0.5
     scores = q @ k.transpose(-2, -1)
-    # the sum of a forward that nothing has to remember takes no memory of its own
-    scores = scores + added if torch.is_grad_enabled() else scores.add_(added)
+    scores = scores + added
     if front is None:
         weights = softmax_float32(scores, -1)
         hand_over("windows", weights)
