@@ -59,7 +59,7 @@ def write_report(
         "seed": config.seed,
         "data": task.source,
         "parameters": parameters,
-        "machine": machine(device.type)[0][1],
+        **{name.lstrip("# "): value for name, value in machine(device.type)},
         "epochs": epochs,
         "by": findings.by,
         "points": findings.points,
