@@ -2,7 +2,8 @@
 
 A row for each attention, the mean over its runs, and the mean of what rules reach that know almost
 nothing. Runs that differ in more than attention and seed are refused: they would compare something
-else.
+else. `--csv` writes a row for each value of each run; what the file has of other tasks stays, so
+that one file holds what one machine trained.
 """
 
 import argparse
@@ -18,13 +19,15 @@ from sequence.report import plot
 
 _VALUES = ("bits_per_byte", "accuracy", "floor", "majority")
 _SAME = ("task", "data", "settings")
+_MADE_BY = ("machine", "torch")
+_COLUMNS = ("task", "data", "attention", "parameters", "seed", "date", "measure", "value")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the table, and the plot where one is asked for."""
     parser = argparse.ArgumentParser("python -m sequence.compare", description="Runs side by side.")
     parser.add_argument("folders", type=Path, nargs="+", help="of runs, with a report.json each")
-    parser.add_argument("--csv", type=Path, help="file to write a row for each run to")
+    parser.add_argument("--csv", type=Path, help="file to write all values of the runs to")
     parser.add_argument("--plot", type=Path, help="picture of the first run of each attention")
     args = parser.parse_args(argv)
     reports = [_read(folder, parser) for folder in args.folders]
@@ -47,11 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.stdout.write(f"{reports[0]['task']}: {reports[0]['data']}\n\n")
     sys.stdout.writelines(f"| {' | '.join(line)} |\n" for line in lines)
     if args.csv:
-        with args.csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            columns = ("task", "data", "attention", "parameters", "seed", *values, "machine")
-            writer.writerow(columns)
-            writer.writerows([report[name] for name in columns] for report in reports)
+        _write(args.csv, args.folders, reports, values, parser)
     if args.plot:
         plot(args.plot, [runs[0] for runs in by_attention.values()])
 
@@ -61,10 +60,42 @@ def _read(folder: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
         report: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         parser.error(f"{folder} must be the folder of a finished run, with report.json: {error}")
-    missing = {"attention", "epochs", "points", "machine", *_SAME} - report.keys()
+    missing = {"attention", "epochs", "points", "date", *_MADE_BY, *_SAME} - report.keys()
     if missing:
         parser.error(f"{folder}/report.json lacks {', '.join(sorted(missing))}.")
     return report
+
+
+def _write(
+    path: Path,
+    folders: Sequence[Path],
+    reports: Sequence[dict[str, Any]],
+    values: Sequence[str],
+    parser: argparse.ArgumentParser,
+) -> None:
+    """The rows of these runs, after those that the file has of other tasks."""
+    head = [[f"# {name}", reports[0][name]] for name in _MADE_BY]
+    for folder, report in zip(folders, reports, strict=True):
+        if [report[name] for name in _MADE_BY] != [value for _, value in head]:
+            made = ", ".join(report[name] for name in _MADE_BY)
+            parser.error(f"--csv takes runs of one machine and one torch, got {folder} of {made}.")
+    rows: list[list[str]] = []
+    if path.is_file():
+        with path.open(newline="", encoding="utf-8") as file:
+            found = list(csv.reader(file))
+        if found[: len(head)] != head or list(_COLUMNS) not in found:
+            made = ", ".join(value for _, value in head)
+            parser.error(f"{path} must be a file of this command and of {made}.")
+        before = found[found.index(list(_COLUMNS)) + 1 :]
+        rows = [row for row in before if row[0] != reports[0]["task"]]
+    for report in reports:
+        of_run = [str(report[name]) for name in _COLUMNS[:-2]]
+        said = [(name, report[name]) for name in values]
+        said += [(f"{values[0]} at {place}", value) for place, value, _ in report["points"]]
+        rows += [[*of_run, name, f"{value:.6g}"] for name, value in said]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([*head, _COLUMNS, *rows])
 
 
 def _mean(values: Sequence[float]) -> str:

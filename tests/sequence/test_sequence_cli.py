@@ -184,6 +184,8 @@ def written(folder, **changes):
         "attention": "full",
         "parameters": 10,
         "machine": "a CPU",
+        "torch": "2.0",
+        "date": "2026-01-01",
         "seed": 0,
         "accuracy": 50.0,
         "epochs": [[0, 2.0, 1.0], [1, 1.0, 0.5]],
@@ -204,12 +206,48 @@ def test_runs_are_set_side_by_side_with_the_mean_of_their_seeds(tmp_path, capsys
     out = capsys.readouterr().out
     assert "| full | 10 | 0 1 | 51.000 (50.000, 52.000) |" in out
     assert "| window 4 alone | 10 | 0 | 40.000 |" in out
-    assert rows.read_text().splitlines()[1:] == [
-        "listops,formulas,full,10,0,50.0,a CPU",
-        "listops,formulas,full,10,1,52.0,a CPU",
-        "listops,formulas,window 4 alone,10,0,40.0,a CPU",
+    assert rows.read_text().splitlines() == [
+        "# machine,a CPU",
+        "# torch,2.0",
+        "task,data,attention,parameters,seed,date,measure,value",
+        "listops,formulas,full,10,0,2026-01-01,accuracy,50",
+        "listops,formulas,full,10,0,2026-01-01,accuracy at 2,60",
+        "listops,formulas,full,10,0,2026-01-01,accuracy at 3,40",
+        "listops,formulas,full,10,1,2026-01-01,accuracy,52",
+        "listops,formulas,full,10,1,2026-01-01,accuracy at 2,60",
+        "listops,formulas,full,10,1,2026-01-01,accuracy at 3,40",
+        "listops,formulas,window 4 alone,10,0,2026-01-01,accuracy,40",
+        "listops,formulas,window 4 alone,10,0,2026-01-01,accuracy at 2,60",
+        "listops,formulas,window 4 alone,10,0,2026-01-01,accuracy at 3,40",
     ]
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_a_file_of_rows_keeps_other_tasks_and_forgets_older_runs_of_its_own(tmp_path):
+    rows = str(tmp_path / "rows.csv")
+    compare.main([written(tmp_path / "a"), "--csv", rows])
+    compare.main([written(tmp_path / "b", task="digits", points=[]), "--csv", rows])
+    compare.main([written(tmp_path / "c", seed=5, points=[]), "--csv", rows])
+    assert [
+        line.split(",")[:5] for line in (tmp_path / "rows.csv").read_text().splitlines()[3:]
+    ] == [
+        ["digits", "formulas", "full", "10", "0"],
+        ["listops", "formulas", "full", "10", "5"],
+    ]
+
+
+def test_rows_of_two_machines_do_not_come_into_one_file(tmp_path, capsys):
+    rows, a = tmp_path / "rows.csv", written(tmp_path / "a")
+    b = written(tmp_path / "b", machine="another")
+    for folders in ([a, b], [b]):
+        if len(folders) == 1:
+            compare.main([a, "--csv", str(rows)])
+        with pytest.raises(SystemExit):
+            compare.main([*folders, "--csv", str(rows)])
+    err = capsys.readouterr().err
+    assert "--csv takes runs of one machine and one torch, got" in err
+    assert "rows.csv must be a file of this command and of another, 2.0." in err
+    assert "a CPU" in rows.read_text()
 
 
 @pytest.mark.parametrize("name", ["task", "data", "settings"])
