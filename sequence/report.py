@@ -190,8 +190,7 @@ def plot(path: Path, reports: Sequence[dict[str, Any]]) -> None:
         axes[0, 0].plot(epochs, held_out, label=name, **style)
         axes[0, 0].plot(epochs, trained, linestyle=":", **style)
         if parted:
-            places = [point[0] for point in report["points"]]
-            axes[0, 1].plot(places, [point[1] for point in report["points"]], label=name, **style)
+            axes[0, 1].plot([point[1] for point in report["points"]], label=name, **style)
     axes[0, 0].set(xlabel="epoch", ylabel="loss (nats): validation; dotted: training")
     axes[0, 0].legend(fontsize=7)
     if parted:
@@ -200,7 +199,8 @@ def plot(path: Path, reports: Sequence[dict[str, Any]]) -> None:
             axes[0, 1].axhline(floor, color="black", linestyle=":", label="root operator alone")
         what = "bits per byte" if "bits_per_byte" in reports[0] else "accuracy (%)"
         axes[0, 1].set(xlabel=reports[0]["by"], ylabel=what)
-        axes[0, 1].tick_params(axis="x", rotation=45)
+        places = [point[0] for point in reports[0]["points"]]
+        axes[0, 1].set_xticks(range(len(places)), places, rotation=45)
         axes[0, 1].legend(fontsize=7)
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -297,6 +297,10 @@ def test_bad_input_is_one_line_that_says_the_rule():
         encoder(torch.tensor([[3, -1]]))
     with pytest.raises(ValueError, match=r"no longer than the position table, 32 tokens, got 33"):
         encoder(torch.ones(1, 33, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"pad_id must lie in \[0, 11\), got 11"):
+        make_encoder("slices", pad_id=11)
+    with pytest.raises(ValueError, match="num_classes must be positive, got 0"):
+        SequenceClassifier(encoder, hidden=8, num_classes=0)
     with pytest.raises(ValueError, match="pooling must be 'mean'"):
         SequenceEncoder(
             vocab_size=2,

@@ -300,6 +300,10 @@ def test_bad_input_is_one_line_that_says_the_rule():
         layer(tokens(3), state=layer(tokens(9, batch=2))[1])
     with pytest.raises(ValueError, match=r"A state must come from this layer"):
         model(tokens(3), Sliced(2, 1)(tokens(5))[1])
+    with pytest.raises(ValueError, match=r"must be a LongShortState, got SliceState"):
+        layer(tokens(3), state=state)
+    with pytest.raises(ValueError, match=r"must be a SliceState, got LongShortState"):
+        model(tokens(3), layer(tokens(3))[1])
     with pytest.raises(ValueError, match=r"N of at least 1, got \[1, 0, 8\]"):
         layer(tokens(3)[:, :0])
     with pytest.raises(ValueError, match=r"A multiple|must be a multiple of segment=4"):
@@ -313,9 +317,25 @@ def test_bad_input_is_one_line_that_says_the_rule():
         lm(torch.zeros(1, 0, dtype=torch.long))
     with pytest.raises(ValueError, match=r"A memory must have 2 tensors of shape \(1, at most 11"):
         lm(torch.tensor([[3]]), lm.zero_memory(2))
+    with pytest.raises(ValueError, match=r"and type torch.float64, got 2 of .* torch.float32"):
+        lm(torch.tensor([[3]]), [past.float() for past in lm.zero_memory(1)])
+    with pytest.raises(ValueError, match=r"must not be negative, got count=2, temperature=nan"):
+        lm.generate(torch.tensor([[3]]), 2, temperature=float("nan"))
+    with pytest.raises(ValueError, match=r"depth must be positive, got 0"):
+        LanguageModel(
+            vocab_size=11,
+            dim=DIM,
+            depth=0,
+            num_heads=HEADS,
+            hidden=16,
+            attention=MODELS["slices"][0],
+        )
     sliced = make_model(CausalCompositeSlice(4), max_length=8)
     with pytest.raises(ValueError, match=r"no longer than the position table, 8 tokens, got 9"):
         sliced(torch.zeros(1, 9, dtype=torch.long))
+    assert sliced.generate(torch.tensor([[3]]), 8).shape == (1, 9)
+    with pytest.raises(ValueError, match=r"at most 9 tokens must come, got 1 and 9"):
+        sliced.generate(torch.tensor([[3]]), 9)
 
 
 @pytest.mark.parametrize(

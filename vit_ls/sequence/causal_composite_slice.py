@@ -121,6 +121,8 @@ class CausalCompositeSliceAttention1d(nn.Module):
         if state is None:
             none, zero = x.new_empty(2, B, 0, C), x.new_zeros(B, 1, C)
             return SliceState(0, none, zero, none, zero)
+        if not isinstance(state, SliceState):
+            raise ValueError(f"A state must be a SliceState, got {type(state).__name__}.")
         done, begun = divmod(state.length, self.slice_size)
         local = begun + min(self.reach, done * self.slice_size)
         expected = ((2, B, local, C), (2, B, done, C))

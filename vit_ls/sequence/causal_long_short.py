@@ -207,6 +207,8 @@ class CausalLongShortAttention(nn.Module):
     def _checked(self, x: Tensor, state: LongShortState | None) -> LongShortState:
         if state is None:
             return self._empty(x)
+        if not isinstance(state, LongShortState):
+            raise ValueError(f"A state must be a LongShortState, got {type(state).__name__}.")
         rest = state.length % self.segment if self.rank else 0
         segments = state.length // self.segment * self.rank
         expected = (

@@ -57,6 +57,11 @@ class SequenceEncoder(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_sizes(
+            vocab_size=vocab_size, dim=dim, depth=depth, hidden=hidden, max_length=max_length
+        )
+        if pad_id is not None and not 0 <= pad_id < vocab_size:
+            raise ValueError(f"pad_id must lie in [0, {vocab_size}), got {pad_id}.")
         if pooling not in ("cls", "mean"):
             raise ValueError(f"pooling must be 'cls' or 'mean', got {pooling!r}.")
         sliced = isinstance(attention, CompositeSlice)
@@ -168,12 +173,16 @@ class SequenceClassifier(nn.Module):
         hidden: Between the two linear layers.
         num_classes: Of the task.
         pair: Whether an input is a pair of sequences.
+
+    Raises:
+        ValueError: a number is not positive.
     """
 
     def __init__(
         self, encoder: SequenceEncoder, *, hidden: int, num_classes: int, pair: bool = False
     ) -> None:
         super().__init__()
+        check_sizes(hidden=hidden, num_classes=num_classes)
         self.encoder = encoder
         self.pair = pair
         self.head = nn.Sequential(
@@ -204,6 +213,13 @@ def make_attention(dim: int, num_heads: int, attention: Attention) -> nn.Module:
     if isinstance(attention, CompositeSlice):
         return CompositeSliceAttention1d(dim, num_heads, **asdict(attention))
     return LongShortAttention1d(dim, num_heads, **asdict(attention))
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise ValueError where a size of a model is not positive."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be positive, got {size}.")
 
 
 def check_ids(ids: Tensor, vocab_size: int, max_length: int | None = None) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vit_ls.sequence.causal_composite_slice import CausalCompositeSliceAttention1d, SliceState
 from vit_ls.sequence.causal_long_short import CausalLongShortAttention, LongShortState
 from vit_ls.sequence.composite_slice import SlicePositionEmbedding, SlicePositions
-from vit_ls.sequence.encoder import check_ids
+from vit_ls.sequence.encoder import check_ids, check_sizes
 from vit_ls.sequence.specs import CausalAttention, CausalCompositeSlice
 
 Memory = list[Tensor]
@@ -58,6 +58,7 @@ class LanguageModel(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_sizes(vocab_size=vocab_size, dim=dim, depth=depth, hidden=hidden)
         sliced = isinstance(attention, CausalCompositeSlice)
         if sliced != (max_length is not None):
             raise ValueError(
@@ -106,7 +107,7 @@ class LanguageModel(nn.Module):
         """
         x = self._embed(ids)
         if memory:
-            self._check_memory(memory, ids.shape[0])
+            self._check_memory(memory, x)
         positions = None if self.slice_positions is None else self.slice_positions()
         kept = []
         for i, block in enumerate(self.blocks):
@@ -150,12 +151,21 @@ class LanguageModel(nn.Module):
         """Ids [B,T] -> [B,T+count], drawn token by token; temperature 0 takes the likeliest.
 
         Raises:
-            ValueError: as `advance`, or count or temperature is negative.
+            ValueError: as `advance`, or count or temperature is negative, or the prompt and `count`
+                are longer than `max_length`.
         """
-        if count < 0 or temperature < 0:
+        # written so that a temperature of NaN is refused too
+        if count < 0 or not temperature >= 0:
             raise ValueError(
                 "count and temperature must not be negative, "
                 f"got count={count}, temperature={temperature}."
+            )
+        # the last id that is drawn is not read
+        read = prompt.shape[-1] + max(0, count - 1)
+        if self.max_length is not None and read > self.max_length:
+            raise ValueError(
+                f"Of prompt and count at most {self.max_length + 1} tokens must come, "
+                f"got {prompt.shape[-1]} and {count}."
             )
         ids, states = [prompt], None
         for _ in range(count):
@@ -185,15 +195,17 @@ class LanguageModel(nn.Module):
         dropped = max(0, x.shape[1] - self.memory_length) // self.segment * self.segment
         return x[:, dropped:].detach()
 
-    def _check_memory(self, memory: Memory, batch: int) -> None:
+    def _check_memory(self, memory: Memory, x: Tensor) -> None:
         longest = self.memory_length + self.segment - 1
-        shapes = {tuple(past.shape) for past in memory}
-        shape = next(iter(shapes))
-        fits = len(memory) == len(self.blocks) and len(shapes) == 1 and len(shape) == 3
-        if not fits or (shape[0], shape[2]) != (batch, self.dim) or shape[1] > longest:
+        kinds = {(tuple(past.shape), past.dtype) for past in memory}
+        shape, dtype = next(iter(kinds))
+        fits = len(memory) == len(self.blocks) and len(kinds) == 1 and len(shape) == 3
+        fits = fits and (shape[0], shape[2]) == (len(x), self.dim) and shape[1] <= longest
+        if not fits or dtype != x.dtype:
+            found = ", ".join(sorted(f"{shape} {dtype}" for shape, dtype in kinds))
             raise ValueError(
-                f"A memory must have {len(self.blocks)} tensors of shape "
-                f"({batch}, at most {longest}, {self.dim}), got {len(memory)} of {sorted(shapes)}."
+                f"A memory must have {len(self.blocks)} tensors of shape ({len(x)}, at most "
+                f"{longest}, {self.dim}) and type {x.dtype}, got {len(memory)} of {found}."
             )
 
 
