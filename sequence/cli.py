@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             logging.getLogger().setLevel(logging.WARNING)
         with engine.supervised(config, ranks):
             task = open_task(config)
+            if min(map(len, (task.train.ids, task.valid.ids, task.test.ids))) == 0:
+                raise ConfigError(f"Each split of {task.source} must have samples, got none.")
             random_seed(config.seed)
             model = make_model(config, task).to(ranks.device)
             if config.initial_checkpoint:

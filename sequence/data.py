@@ -1,11 +1,15 @@
 """Sequences with labels in memory, and the batches that the engine takes of them."""
 
+import csv
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from vit_ls.config import ConfigError
 from vit_ls.engine import Ranks
 
 
@@ -125,3 +129,12 @@ def batch(split: Split, chosen: Tensor, device: torch.device) -> tuple[Tensor, T
         used = (ids != 0).flatten(0, -2).any(0).nonzero()
         ids = ids[..., : int(used[-1]) + 1 if len(used) else 1]
     return ids.to(device), split.labels[chosen].to(device)
+
+
+@contextmanager
+def read_as_table(path: Path) -> Iterator[None]:
+    """Raise ConfigError where what is read of a file is no table of text."""
+    try:
+        yield
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path} must be a table of text in UTF-8: {error}") from error

@@ -162,7 +162,11 @@ def _printed(task: str) -> list[str]:
                 rows.append((paper, row.system, "-" if value is None else f"{value:.2f}"))
         return _table(("paper", "system", "accuracy (%)"), rows)
     if task == "bytes":
-        rows = [tuple(map(str, astuple(r)[:4])) for r in LANGUAGE_MODELS if r.unit == "bits"]
+        rows = [
+            tuple("-" if cell is None else str(cell) for cell in astuple(row)[:4])
+            for row in LANGUAGE_MODELS
+            if row.unit == "bits"
+        ]
         return _table(("system", "data", "valid (bits)", "test (bits)"), rows)
     return []
 

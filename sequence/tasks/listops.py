@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sequence.data import Split, Task
+from sequence.data import Split, Task, read_as_table
 from vit_ls.config import ConfigError
 
 OPERATORS = ("MIN", "MAX", "MED", "SM")
@@ -76,7 +76,7 @@ def read(folder: Path, *, max_length: int, brackets: bool) -> Task:
                 f"--data-dir must hold basic_train.tsv, basic_val.tsv and basic_test.tsv of the "
                 f"Long Range Arena's release (lra_release.gz, listops-1000), got no {path}."
             )
-        with path.open(newline="", encoding="utf-8") as file:
+        with read_as_table(path), path.open(newline="", encoding="utf-8") as file:
             parts.append([_parsed(row, path) for row in csv.DictReader(file, delimiter="\t")])
     return _task(parts, brackets, max_length, str(folder))
 

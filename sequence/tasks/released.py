@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sequence.data import Split, Task
+from sequence.data import Split, Task, read_as_table
 from vit_ls.config import ConfigError
 
 _GREY = (0.2989, 0.587, 0.114)
@@ -47,7 +47,7 @@ def image(folder: Path) -> Task:
     except (RuntimeError, OSError) as error:
         raise ConfigError(
             "--data-dir must hold cifar-10-batches-py, the Python version of CIFAR-10 "
-            f"(cifar-10-python.tar.gz, unpacked), got {str(folder) or 'none'!r}: {error}"
+            f"(cifar-10-python.tar.gz, unpacked), got {folder}: {error}"
         ) from error
     pixels, labels = _grey(train.data), torch.tensor(train.targets)
     cut = len(labels) * 9 // 10
@@ -102,7 +102,7 @@ def retrieval(folder: Path, *, max_length: int) -> Task:
                 f"Range Arena's release (lra_release.gz, tsv_data), got no {path}."
             )
         labels, first, second = [], [], []
-        with path.open(newline="", encoding="utf-8") as file:
+        with read_as_table(path), path.open(newline="", encoding="utf-8") as file:
             for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
                 if len(row) != 5 or row[0] not in ("0", "1", "0.0", "1.0"):
                     raise ConfigError(

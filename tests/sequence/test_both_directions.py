@@ -261,6 +261,33 @@ def test_an_encoder_gives_padded_sequences_the_features_of_the_sequences(name):
     assert not torch.allclose(as_tokens(padded), as_tokens(ids))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["long_short", "slices"])
+def test_an_encoder_is_one_graph_when_compiled(name):
+    torch._dynamo.reset()  # else the graphs of other encoders count against the limit
+    encoder, ids = make_encoder(name), torch.randint(1, 11, (2, 21))
+    ids[1, 13:] = 0
+    compiled = torch.compile(encoder, fullgraph=True, backend="aot_eager")
+    for N in (21, 18):
+        torch.testing.assert_close(compiled(ids[:, :N]), encoder(ids[:, :N]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_exported_encoder_takes_any_number_of_sequences_and_tokens(name):
+    encoder, ids = make_encoder(name), torch.randint(1, 11, (3, 32))
+    ids[1, 13:] = 0
+    sizes = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("tokens", min=5, max=32)}
+    program = torch.export.export(
+        encoder,
+        (ids[:2, :21].contiguous(),),  # else a program for rows cut from 32 tokens
+        dynamic_shapes={"ids": sizes},
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )
+    for N in (5, 21, 32):
+        torch.testing.assert_close(program.module()(ids[:, :N]), encoder(ids[:, :N]))
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_every_parameter_of_a_classifier_gets_a_gradient(name):
     model = SequenceClassifier(make_encoder(name), hidden=16, num_classes=3, pair=True)

@@ -88,6 +88,7 @@ def test_bytes_reads_its_memory_reports_bits_by_place_and_writes_text(tmp_path):
     assert mean == pytest.approx(report["bits_per_byte"])
     assert (tmp_path / "b" / "sample.txt").read_text().startswith("def ")
     assert "PSF License" in report["data"]
+    assert "| Transformer-LS, 110M | enwik8 | - | 0.97 |" in (tmp_path / "b/report.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,15 @@ def test_data_that_is_not_there_is_one_line(argv, message):
 def test_unusable_settings_end_with_status_2_and_one_line(tmp_path, argv, message):
     out = run(tmp_path, *argv, status=2)
     assert message in out
+    assert "Traceback" not in out
+
+
+@pytest.mark.slow
+def test_files_without_samples_end_with_status_2_and_one_line(tmp_path):
+    for part in ("train", "val", "test"):
+        (tmp_path / f"basic_{part}.tsv").write_text("Source\tTarget\n")
+    out = run(tmp_path, "--task", "listops", "--data-dir", str(tmp_path), status=2)
+    assert f"Each split of {tmp_path} must have samples, got none." in out
     assert "Traceback" not in out
 
 

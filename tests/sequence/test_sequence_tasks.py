@@ -125,6 +125,9 @@ def test_files_of_another_task_and_missing_ones_are_one_line(tmp_path):
     (tmp_path / "basic_train.tsv").write_text("a\tb\n1\t2\n")
     with pytest.raises(ConfigError, match="columns Source and Target"):
         listops.read(tmp_path, max_length=12, brackets=True)
+    (tmp_path / "basic_train.tsv").write_bytes(b"Source\tTarget\n\xff\t1\n")
+    with pytest.raises(ConfigError, match=r"basic_train.tsv must be a table of text in UTF-8"):
+        listops.read(tmp_path, max_length=12, brackets=True)
     with pytest.raises(ConfigError, match=r"cifar-10-python.tar.gz"):
         released.image(tmp_path)
     with pytest.raises(ConfigError, match=r"aclImdb_v1.tar.gz"):
@@ -133,6 +136,9 @@ def test_files_of_another_task_and_missing_ones_are_one_line(tmp_path):
         released.retrieval(tmp_path, max_length=8)
     (tmp_path / "new_aan_pairs.train.tsv").write_text("1\ta\tb\n")
     with pytest.raises(ConfigError, match=r"got 3 fields, the first '1'"):
+        released.retrieval(tmp_path, max_length=8)
+    (tmp_path / "new_aan_pairs.train.tsv").write_bytes(b"1\ta\tb\t\xff\tc\n")
+    with pytest.raises(ConfigError, match=r"pairs.train.tsv must be a table of text in UTF-8"):
         released.retrieval(tmp_path, max_length=8)
     with pytest.raises(ConfigError, match=r"must be enwik8 or text8"):
         text.published(tmp_path, 8)
