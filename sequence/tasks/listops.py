@@ -29,6 +29,8 @@ VOCAB_SIZE = len(TOKENS) + 1
 
 _OPERATOR_SHARE = 0.25
 _ARGUMENTS = (2, 10)
+_ATTEMPTS = 100_000
+"""Formulas that are drawn in vain before it is given up."""
 
 
 class Formula(NamedTuple):
@@ -85,21 +87,22 @@ def draw(count: int, depth: int, length: Sequence[int], rng: random.Random) -> I
     """Different formulas within the bounds.
 
     Raises:
-        ConfigError: After many attempts there are not enough.
+        ConfigError: Many attempts in a row bring no new one.
     """
     seen: set[tuple[str, ...]] = set()
-    for _ in range(2000 * count):
-        if len(seen) == count:
-            return
+    in_vain = 0
+    while len(seen) < count:
         formula = _node(1, depth, rng)
+        in_vain += 1
         if length[0] < len(formula.tokens) < length[1] and formula.tokens not in seen:
             seen.add(formula.tokens)
+            in_vain = 0
             yield formula
-    if len(seen) < count:
-        raise ConfigError(
-            f"--formula-depth {depth} and --formula-length {length[0]} {length[1]} must leave "
-            f"{count} different formulas, got {len(seen)}."
-        )
+        if in_vain == _ATTEMPTS:
+            raise ConfigError(
+                f"--formula-depth {depth} and --formula-length {length[0]} {length[1]} must leave "
+                f"{count} different formulas, got {len(seen)}."
+            )
 
 
 def evaluated(name: str, values: Sequence[int]) -> int:

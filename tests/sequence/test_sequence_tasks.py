@@ -89,7 +89,10 @@ def test_a_generated_task_depends_on_its_seed_alone_and_shares_no_formula_betwee
     assert len(rows) == len(set(rows)) == 100
 
 
-def test_too_narrow_bounds_are_refused_in_one_line():
+def test_too_narrow_bounds_are_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(listops, "_ATTEMPTS", 1000)
+    with pytest.raises(ConfigError, match=r"must leave 500 different formulas, got [1-9]"):
+        list(listops.draw(500, 2, [3, 5], random.Random(0)))  # there are 400
     with pytest.raises(ConfigError, match=r"must leave 5 different formulas, got 0"):
         list(listops.draw(5, 2, [100, 200], random.Random(0)))
 
