@@ -197,7 +197,8 @@ def _variants(
         options.append(other)
     for chosen in options:
         torch.manual_seed(0)
-        model: Any = create_model(name, **chosen).eval()
+        kwargs = {**engine.as_trained(checkpoint, name), **chosen}
+        model: Any = create_model(name, **kwargs).eval()
         if checkpoint is not None:
             engine.load_weights(model, checkpoint, use_ema=None)
         yield ", ".join((name, *(f"{k}={v}" for k, v in chosen.items()))), model

@@ -274,10 +274,10 @@ def _model(args: argparse.Namespace) -> nn.Module:
         raise ConfigError(f"--num-classes must not be negative, got {args.num_classes}.")
     if args.img_size and min(args.img_size) < 1:
         raise ConfigError(f"--img-size must be positive, got {args.img_size}.")
-    classes = args.num_classes
-    if classes is None and args.checkpoint:
-        classes = engine.run_settings(args.checkpoint).get("num_classes")
-    model = create_model(args.model, num_classes=classes)
+    kwargs = engine.as_trained(args.checkpoint, args.model)
+    if args.num_classes is not None:
+        kwargs["num_classes"] = args.num_classes
+    model = create_model(args.model, **kwargs)
     if args.checkpoint:
         engine.load_weights(model, args.checkpoint, use_ema=None)
     return model.eval()
@@ -288,7 +288,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parse_args(argv)
     write = _writer(args)
     model: Any = _model(args)
-    in_chans, *size = model.pretrained_cfg["input_size"]
+    size, in_chans = model.pretrained_cfg["input_size"][1:], model.in_chans
     images = Images(in_chans, tuple(args.img_size or size), any_size=not args.static_size)
     if args.features_only:
         if not hasattr(model, "forward_intermediates"):

@@ -16,9 +16,11 @@ from timm.models import load_state_dict
 
 import vit_ls  # noqa: F401 - registers its models with timm
 from robustness.data.images import probe_picture
+from robustness.data.labels import wnid_to_index
 from robustness.errors import UsageError
 from robustness.rules.protocols import Protocol, protocol_for
 from vit_ls import engine
+from vit_ls.config import ConfigError
 from vit_ls.paper import named
 
 
@@ -147,21 +149,23 @@ def build_subject(
         raise UsageError(
             f"timm has no model {name}" + (f"; did you mean {near[0]}?" if near else ".")
         )
-    model = _create(name, pretrained, num_classes, img_size, model_kwargs)
+    given = {"num_classes": num_classes, "img_size": img_size}
+    kwargs = _as_trained(checkpoint, architecture) | model_kwargs
+    kwargs |= {key: value for key, value in given.items() if value is not None}
+    model = _create(name, pretrained, kwargs)
     origin = "pretrained" if pretrained else "random"
     if checkpoint is not None:
         _load(model, name, checkpoint)
         origin = "checkpoint"
     released: Any = model.pretrained_cfg
     tag = released.get("tag") if pretrained else None
-    config = _data_config(model, model_kwargs.get("in_chans"), img_size)
-    arguments = model_kwargs | {"num_classes": num_classes, "img_size": img_size}
+    config = _data_config(model, kwargs.get("in_chans"), img_size)
     return make_subject(
         model,
         lambda protocol, image_size: protocol_for(protocol, config, image_size),
         name=named(f"{architecture}.{tag}" if tag else name, model_kwargs),
         origin=origin,
-        arguments={key: value for key, value in arguments.items() if value is not None},
+        arguments={key: kwargs[key] for key in kwargs if key != "pretrained_cfg_overlay"},
         channels=config["input_size"][0],
     )
 
@@ -182,25 +186,41 @@ def _data_config(
     return config
 
 
-def _create(
-    name: str,
-    pretrained: bool,
-    num_classes: int | None,
-    img_size: int | None,
-    model_kwargs: dict[str, Any],
-) -> torch.nn.Module:
-    wanted = dict(model_kwargs)
-    if num_classes is not None:
-        wanted["num_classes"] = num_classes
-    sized = wanted if img_size is None else wanted | {"img_size": img_size}
+def _as_trained(checkpoint: Path | None, architecture: str) -> dict[str, Any]:
+    """What a checkpoint's run made its model with; weights do not tell a window or a mean."""
+    if checkpoint is None:
+        return {}
+    if not checkpoint.is_file():
+        raise UsageError(f"--checkpoint: no file {checkpoint}.")
+    try:
+        found = engine.as_trained(checkpoint, architecture)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    _check_order(checkpoint)
+    return found
+
+
+def _check_order(checkpoint: Path) -> None:
+    """Refuse a run that knew ImageNet's classes by other numbers: each answer would be wrong."""
+    names, numbers = engine.class_names(checkpoint) or {}, wnid_to_index()
+    for name, index in names.items() if len(names) == len(numbers) else ():
+        if numbers.get(name, index) != index:
+            raise UsageError(
+                f"--checkpoint {checkpoint}: its run had class {name} at {index}, and ImageNet has "
+                f"it at {numbers[name]}."
+            )
+
+
+def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> torch.nn.Module:
     try:
         try:
-            model: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **sized)
+            model: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **kwargs)
         except TypeError as error:
-            if "img_size" not in str(error):
+            if "img_size" not in kwargs or "img_size" not in str(error):
                 raise
             # Models of fixed input take img_size; convolutional ones neither know nor need it.
-            model = timm.create_model(name, pretrained=pretrained, **wanted)
+            rest = {key: value for key, value in kwargs.items() if key != "img_size"}
+            model = timm.create_model(name, pretrained=pretrained, **rest)
     # Hubs, caches and constructors fail with errors of many kinds; all mean that there is no model.
     except Exception as error:
         what = "released weights cannot be had" if pretrained else "cannot be built"
@@ -209,8 +229,6 @@ def _create(
 
 
 def _load(model: torch.nn.Module, name: str, checkpoint: Path) -> None:
-    if not checkpoint.is_file():
-        raise UsageError(f"--checkpoint: no file {checkpoint}.")
     try:
         state = load_state_dict(str(checkpoint), use_ema=True)
     # A damaged file raises whatever the part of it raises that is read first.

@@ -116,7 +116,7 @@ def test_a_teacher_is_as_its_run_built_it_and_keeps_its_classifier(teacher: Path
     after = model.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert model.pretrained_cfg["mean"] == (0.4,)
+    assert model.pretrained_cfg["mean"] == (0.4, 0.4, 0.4)
 
 
 def test_a_teacher_sees_the_student_s_images_as_it_was_trained_to(

@@ -18,6 +18,7 @@ from vit_ls.engine.models import (
     make_model,
     prepared,
 )
+from vit_ls.engine.of_run import as_trained
 from vit_ls.engine.ranks import Ranks, join
 from vit_ls.engine.recipe import check_recipe, make_optimizer
 from vit_ls.engine.results import check_reports, summarised
@@ -45,6 +46,7 @@ __all__ = [
     "StopRequests",
     "StoppedError",
     "Trainer",
+    "as_trained",
     "autocast",
     "check_all_classes",
     "check_classifier",

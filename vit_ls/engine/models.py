@@ -71,7 +71,7 @@ def make_model(
         ConfigError: The factory, or the model, refuses the arguments.
     """
     set_fast_norm(config.fast_norm)
-    model = made(config.model, lambda: factory(**_model_kwargs(config, classes)))
+    model = made(config.model, lambda: factory(**model_kwargs(config, classes)))
     if isinstance(config, TrainConfig):
         _set_classifier(model, config)
     return model
@@ -84,8 +84,8 @@ def made(name: str, make: Callable[[], nn.Module]) -> Any:
         return make()
 
 
-def _model_kwargs(config: DataConfig, classes: Mapping[str, int] | None) -> dict[str, Any]:
-    """Arguments for `create_model`."""
+def model_kwargs(config: DataConfig, classes: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Arguments for `create_model`; `classes` as in `make_model`."""
     overlay = dict(config.pretrained_cfg_overlay)
     if isinstance(config, TrainConfig) and config.initial_checkpoint:
         start = Path(config.initial_checkpoint)

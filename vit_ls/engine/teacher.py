@@ -9,6 +9,7 @@ from torch import nn
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.engine.classes import difference
 from vit_ls.engine.models import check_model_name, made
+from vit_ls.engine.of_run import as_trained, channels
 from vit_ls.engine.weights import check_weights_file, class_names, run_settings
 
 _FLAG = "--kd-model-path"
@@ -42,45 +43,32 @@ def make_teacher(
     path = Path(config.kd_model_path)
     check_weights_file(_FLAG, path)
     settings = run_settings(path)
-    _check_run(settings, config, path)
+    if settings:
+        _check_run(settings, config, path)
     _check_names(class_names(path), classes, config, path)
-    known = settings.get("num_classes") or (config.num_classes if _distils_classes(config) else -1)
+    trained = as_trained(path, name, file_flag=_FLAG, flag="--kd-model-name")
+    known = trained.get("num_classes") or (config.num_classes if _distils_classes(config) else -1)
     kwargs = {
         **_channels(config),
-        **({"global_pool": settings["gp"]} if settings.get("gp") else {}),
-        **(settings.get("model_kwargs") or {}),
+        **trained,
         "num_classes": config.num_classes if known == -1 else known,
         "pretrained": True,
         # Where timm is not told how many classes a file has, a classifier that fits starts anew.
-        "pretrained_cfg_overlay": {"file": str(path), "num_classes": known},
-    }
-    teacher = made(name, lambda: factory(name, **kwargs))
-    # What timm turns the student's pixels into.
-    cfg: Any = teacher.pretrained_cfg
-    teacher.pretrained_cfg = cfg | {
-        key: tuple(settings[key]) for key in ("mean", "std") if settings.get(key)
-    }
-    return teacher
+        "pretrained_cfg_overlay": {
+            **trained.get("pretrained_cfg_overlay", {}), "file": str(path), "num_classes": known,
+        },
+    }  # fmt: skip
+    return made(name, lambda: factory(name, **kwargs))
 
 
-def _channels(settings: TrainConfig | Mapping[str, Any]) -> dict[str, int]:
-    """The channels that a run asks its model for, where it does."""
-    told = settings if isinstance(settings, Mapping) else vars(settings)
-    size = told.get("input_size")
-    channels = size[0] if size else told.get("in_chans")
-    return {"in_chans": channels} if channels else {}
+def _channels(config: TrainConfig) -> dict[str, int]:
+    found = channels(vars(config))
+    return {"in_chans": found} if found else {}
 
 
 def _check_run(settings: Mapping[str, Any], config: TrainConfig, path: Path) -> None:
-    """Raise ConfigError where the run that wrote a file had another model than is asked for."""
-    if not settings:
-        return
-    was, name = str(settings["model"]), str(config.kd_model_name)
-    if was.partition(".")[0] != name.partition(".")[0]:
-        raise ConfigError(
-            f"{_FLAG} {path} is of a run of {was}; --kd-model-name must be that, got {name}."
-        )
-    theirs, ours = (_channels(one).get("in_chans", 3) for one in (settings, config))
+    """Raise ConfigError where the run that wrote a file had other channels or classes."""
+    theirs, ours = channels(settings) or 3, channels(vars(config)) or 3
     if theirs != ours:
         raise ConfigError(
             f"{_FLAG} {path}: the teacher takes images of {theirs} channels, and the student's "

@@ -92,8 +92,7 @@ def _model(args: argparse.Namespace) -> Any:
     if args.img_size and min(args.img_size) < 1:
         raise ConfigError(f"--img-size must be positive, got {args.img_size}.")
     torch.manual_seed(0)
-    classes = engine.run_settings(args.checkpoint).get("num_classes") if args.checkpoint else None
-    model = create_model(args.model, num_classes=classes)
+    model = create_model(args.model, **engine.as_trained(args.checkpoint, args.model))
     if args.checkpoint:
         engine.load_weights(model, args.checkpoint, use_ema=None)
     return model.eval()
