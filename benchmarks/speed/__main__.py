@@ -7,6 +7,7 @@
 
 Models are timed in turn, in one process, after a round of warm-up. Each command adds its rows to
 the file, so a machine can be measured in parts; ratios are taken of rows of one command alone.
+Where other work goes on, `--threads 1 --processor-time` counts the processor's time alone.
 Beside each model stand its FLOPs, and the floor: the time of its matrix products alone.
 """
 
@@ -59,6 +60,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--models", nargs="+", choices=SUBJECTS, default=DEFAULT.split(), metavar="MODEL")
     add("--rounds", type=int, default=5, help="after one of warm-up")
     add("--threads", type=int, default=torch.get_num_threads(), help="of the CPU")
+    add("--processor-time", action="store_true", help="one thread's own time, on a busy CPU")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--no-floor", action="store_true", help="neither FLOPs nor the floor")
     add("--out", type=Path, help="CSV file of this machine; rows are added")
@@ -71,6 +73,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--size, --batch-size, --rounds and --threads must be positive.")
     if args.device == "cuda" and args.setting in RUNTIMES:
         parser.error(f"--setting {args.setting} runs on a CPU.")
+    if args.processor_time and (args.device == "cuda" or args.threads > 1):
+        parser.error("--processor-time is that of a CPU's one thread: give --threads 1.")
     if args.mode == "step" and args.setting in RUNTIMES:
         parser.error(f"--mode step trains, which --setting {args.setting} cannot.")
     return args
@@ -96,13 +100,18 @@ def _measure(args: argparse.Namespace, onnx_dir: Path) -> None:
     side = (args.batch_size, 3, args.size, args.size)
     images = torch.randn(side, device=args.device)
     made = {n: run(SUBJECTS[n], args.setting, args.mode, images, onnx_dir) for n in args.models}
-    times = in_turn({n: call for n, (call, _) in made.items()}, args.rounds, args.device)
+    times = in_turn(
+        {n: call for n, (call, _) in made.items()},
+        args.rounds,
+        args.device,
+        processor=args.processor_time,
+    )
     known = {name.removeprefix("# "): value for name, value in machine(args.device)}
     shared = {
         "date": known["date"],
         "machine": known["machine"],
         "versions": _versions(args.setting),
-        "threads": str(args.threads),
+        "threads": "1, processor time" if args.processor_time else str(args.threads),
         "run": datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S"),
         "setting": args.setting,
         "mode": args.mode,
@@ -155,7 +164,7 @@ def _floor(args: argparse.Namespace, name: str) -> dict[str, str]:
         model = create(subject, args.size, "cpu").eval()
     gflops = count_flops(model, (args.size, args.size)) / 1e9
     products = products_of(subject, args.mode, args.batch_size, args.size)
-    floor = seconds_of(products, args.setting)
+    floor = seconds_of(products, args.setting, processor=args.processor_time)
     return {"gflops": f"{gflops:.2f}", "floor_s": f"{floor:.4f}"}
 
 

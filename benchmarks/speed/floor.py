@@ -71,23 +71,26 @@ def products_of(subject: Subject, mode: str, batch: int, size: int) -> Counter[P
     return record.found
 
 
-def seconds_of(products: Counter[Product], setting: str, repeats: int = 3) -> float:
-    """The least time of all products, one after the other.
+def seconds_of(
+    products: Counter[Product], setting: str, repeats: int = 3, *, processor: bool = False
+) -> float:
+    """The least time of all products, one after the other; `processor` as for `in_turn`.
 
     In float32 each is taken by MKL or, where it is one product, by oneDNN, whichever is faster; in
     "medium" and bfloat16 PyTorch takes oneDNN.
     """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium" if setting == "medium" else "highest")
+    now = time.process_time if processor else time.perf_counter
     dtype = torch.bfloat16 if setting.endswith("bf16") else torch.float32
     try:
         with torch.inference_mode():
-            return sum(n * _seconds(p, dtype, repeats) for p, n in products.items())
+            return sum(n * _seconds(p, dtype, repeats, now) for p, n in products.items())
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def _seconds(product: Product, dtype: torch.dtype, repeats: int) -> float:
+def _seconds(product: Product, dtype: torch.dtype, repeats: int, now: Callable[[], float]) -> float:
     b, m, k, n = product
     x, y = torch.randn(b, m, k, dtype=dtype), torch.randn(b, n, k, dtype=dtype)
     ways: list[Callable[[], Tensor]] = [lambda: x @ y.mT]
@@ -100,7 +103,7 @@ def _seconds(product: Product, dtype: torch.dtype, repeats: int) -> float:
     best = float("inf")
     for _ in range(repeats + 1):
         for way in ways:
-            start = time.perf_counter()
+            start = now()
             way()
-            best = min(best, time.perf_counter() - start)
+            best = min(best, now() - start)
     return best

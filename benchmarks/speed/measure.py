@@ -17,17 +17,27 @@ class Times(NamedTuple):
     least: float
 
 
-def in_turn(runs: Mapping[str, Callable[[], Any]], rounds: int, device: str) -> dict[str, Times]:
-    """A B C A B C and so on, after one round of warm-up."""
+def in_turn(
+    runs: Mapping[str, Callable[[], Any]], rounds: int, device: str, *, processor: bool = False
+) -> dict[str, Times]:
+    """A B C A B C and so on, after one round of warm-up.
+
+    Args:
+        runs: What is timed, by name.
+        rounds: That count.
+        device: Waited for before and after each run.
+        processor: Time that this process had a processor, of all its threads, not that of a clock.
+    """
+    now = time.process_time if processor else time.perf_counter
     found: dict[str, list[float]] = {name: [] for name in runs}
     for i in range(rounds + 1):
         for name, run in runs.items():
             _wait(device)
-            start = time.perf_counter()
+            start = now()
             run()
             _wait(device)
             if i > 0:
-                found[name].append(time.perf_counter() - start)
+                found[name].append(now() - start)
     return {name: Times(statistics.median(s), min(s)) for name, s in found.items()}
 
 

@@ -77,11 +77,12 @@ def markdown(rows: Sequence[Row]) -> str:
     """A table for each setting, mode and size, then the targets, then the exponents."""
     rows = newest(rows)
     parts = []
-    groups = dict.fromkeys((r["setting"], r["mode"], r["size"], r["batch"]) for r in rows)
-    for group in groups:
-        some = [r for r in rows if (r["setting"], r["mode"], r["size"], r["batch"]) == group]
-        setting, mode, size, batch = group
-        parts.append(f"### {setting}, {mode}, {size} x {size}, batch {batch}\n\n{_table(some)}")
+    columns = ("setting", "mode", "size", "batch", "threads")
+    for group in dict.fromkeys(tuple(r[c] for c in columns) for r in rows):
+        some = [r for r in rows if tuple(r[c] for c in columns) == group]
+        setting, mode, size, batch, threads = group
+        where = f"{setting}, {mode}, {size} x {size}, batch {batch}, threads: {threads}"
+        parts.append(f"### {where}\n\n{_table(some)}")
     parts.append(f"### Targets\n\n{_targets(rows)}")
     parts.append(f"### Exponents of the number of tokens, from 448 on\n\n{_exponents(rows)}")
     return "\n\n".join(parts) + "\n"
