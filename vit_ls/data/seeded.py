@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from vit_ls.data.datasets import UnreadableImageError
-from vit_ls.rng import seeded
+from vit_ls.rng import seed, seeded
 
 _logger = logging.getLogger(__name__)
 _ORDER, _IMAGE, _MIX, _ERASE = range(4)  # what a seed is for
@@ -93,11 +93,13 @@ class SeededImages(Dataset[Any]):
         return len(self.dataset)
 
     def __getitems__(self, keys: list[Key]) -> tuple[Tensor, Tensor]:
-        samples = [self._sample(key) for key in keys]
         first = keys[0]
         if isinstance(self.collate, FastCollateMixup):
             self.collate.mixup_enabled = self.mix_until is None or first.epoch < self.mix_until
-        with seeded(self.seed, first.epoch, first.position, _MIX):
+        place = self.seed, first.epoch, first.position, _MIX
+        with seeded(*place):  # puts the states back once for all images
+            samples = [self._sample(key) for key in keys]
+            seed(*place)
             images, targets = self.collate(samples)
         return images, targets
 
@@ -105,8 +107,8 @@ class SeededImages(Dataset[Any]):
         index = key.image
         for _ in range(self.max_unreadable + 1):
             try:
-                with seeded(self.seed, key.epoch, key.position, _IMAGE):
-                    image, target = self.dataset[index]
+                seed(self.seed, key.epoch, key.position, _IMAGE)
+                image, target = self.dataset[index]
                 return image, target
             except UnreadableImageError as error:
                 if not self.unreadable[index]:
