@@ -2,18 +2,21 @@
 
     python -m benchmarks.analysis
     python -m benchmarks.analysis --models cvt_ls_13 --checkpoint best.pth --images FOLDER
+    python -m benchmarks.analysis --models test_vil_ls --checkpoint best.pth --digits
 
 norms: norms of projected over window keys and values by layer, with DualLN and without (figure 2 of
 arXiv:2107.02192). cosine: mean pairwise cosine of patch tokens by block, long-short against full
 attention (its figure 6). memory: what a forward keeps for the backward pass by resolution, with
 explicit scores (its figure 7). shares: attention on projected tokens by layer. length: scores of
 composite slices by length (figure 4 of the Composite Slice Transformer), counted, not timed.
-Without a checkpoint models are untrained; without images scikit-learn's are taken (extra `demo`).
+Without a checkpoint models are untrained; without images scikit-learn's are taken (extra `demo`),
+or its digits. Several analyses are drawn into analysis.png together, too.
 """
 
 import argparse
 import csv
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +31,7 @@ import vit_ls
 from vit_ls import engine
 from vit_ls.config import ConfigError
 from vit_ls.count import explicit_attention, saved_activations
+from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
 from vit_ls.layers import Block, LongShortAttention
 from vit_ls.ops import merge_heads, split_heads
@@ -40,14 +44,29 @@ SIZES = (32, 64, 128, 192, 256)
 """Sides in pixels for memory, of the small models."""
 
 
-def read_images(folder: Path | None, model: Any, count: int = 8) -> Tensor:
+def read_images(folder: Path | None, model: Any, count: int = 8, *, digits: bool = False) -> Tensor:
     """The first images of a folder, in the order of their names, as a model takes them [B,3,H,W].
+
+    Without a folder scikit-learn's photographs, or as many of its held-out digits.
 
     Raises:
         ConfigError: there is no image.
     """
     from torchvision.transforms.functional import normalize, to_tensor
 
+    cfg = model.pretrained_cfg
+    size = (cfg["input_size"][2], cfg["input_size"][1])
+    images = _digits(count) if digits else _photographs(folder, count)
+    scaled = (image.resize(size, Image.Resampling.BICUBIC) for image in images)
+    return torch.stack([normalize(to_tensor(x), cfg["mean"], cfg["std"]) for x in scaled])
+
+
+def _digits(count: int) -> list[Image.Image]:
+    held_out = Digits(held_out=True)
+    return [held_out[i][0] for i in range(count)]
+
+
+def _photographs(folder: Path | None, count: int) -> list[Image.Image]:
     if folder is None:
         import sklearn.datasets
 
@@ -55,17 +74,14 @@ def read_images(folder: Path | None, model: Any, count: int = 8) -> Tensor:
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
     if not files:
         raise ConfigError(f"--images must hold JPEG or PNG files, got {folder}.")
-    cfg = model.pretrained_cfg
-    size = (cfg["input_size"][2], cfg["input_size"][1])
     images = []
     for file in files[:count]:
         try:
             with Image.open(file) as image:
-                scaled = image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
+                images.append(image.convert("RGB"))
         except (OSError, ValueError) as error:
             raise ConfigError(f"--images must hold images that Pillow reads, got {file}") from error
-        images.append(normalize(to_tensor(scaled), cfg["mean"], cfg["std"]))
-    return torch.stack(images)
+    return images
 
 
 @torch.no_grad()
@@ -109,6 +125,8 @@ def cosine(model: nn.Module, images: Tensor) -> list[Row]:
     def measure(name: str, output: tuple[Tensor, Tensor | None]) -> None:
         x = nn.functional.normalize(output[0].flatten(1, 2).double(), dim=-1)
         N = x.shape[1]
+        if N < 2:  # there is no pair
+            return
         pairs = (x.sum(1).square().sum(-1) - N) / (N * (N - 1))
         rows.append({"block": name, "cosine": float(pairs.mean())})
 
@@ -158,25 +176,41 @@ def length(slice_sizes: Sequence[int] = (8, 16, 32, 64)) -> list[Row]:
     return rows
 
 
-def draw(rows: Sequence[Row], path: Path, *, x: str, y: str, lines: Sequence[str]) -> None:
-    """One line for each value of the columns `lines`."""
+def draw(rows_of: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """A panel for each analysis."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axes = figure.subplots()
+    across = min(len(rows_of), 3)
+    down = -(-len(rows_of) // across)
+    figure = Figure(figsize=(5.8 * across, 3.8 * down), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False).flatten()
+    for axes, (analysis, rows) in zip(panels, rows_of.items(), strict=False):
+        x, y, lines = _AXES[analysis]
+        plot(axes, rows, x=x, y=y, lines=lines)
+    for axes in panels[len(rows_of) :]:
+        axes.set_axis_off()
+    figure.savefig(path, dpi=70)
+
+
+def plot(axes: Any, rows: Sequence[Row], *, x: str, y: str, lines: Sequence[str]) -> None:
+    """One line for each value of the columns `lines`."""
+    from matplotlib.ticker import MaxNLocator
+
     curves: dict[str, list[Row]] = {}
+    names = [row[x] for row in rows if isinstance(row[x], str)]
+    places = {name: i for i, name in enumerate(dict.fromkeys(names))}
     for row in rows:
         curves.setdefault(", ".join(str(row[c]) for c in lines), []).append(row)
     for name, points in curves.items():
-        numbered = not isinstance(points[0][x], str)
-        along = [row[x] for row in points] if numbered else range(len(points))
-        axes.plot(list(along), [row[y] for row in points], marker="o", markersize=3, label=name)
+        along = [places.get(row[x], row[x]) for row in points]
+        axes.plot(along, [row[y] for row in points], marker="o", markersize=3, label=name)
     if y in ("MiB", "scores"):
         axes.set(xscale="log", yscale="log")
+    if places:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7)
-    figure.savefig(path, dpi=90)
 
 
 def _write(rows: Sequence[Row], path: Path) -> None:
@@ -205,7 +239,12 @@ def _variants(
 
 
 def run(
-    analysis: str, names: Sequence[str], checkpoint: Path | None, images: Path | None
+    analysis: str,
+    names: Sequence[str],
+    checkpoint: Path | None,
+    images: Path | None,
+    *,
+    digits: bool = False,
 ) -> list[Row]:
     """The rows of one analysis of all models."""
     if analysis == "length":
@@ -223,7 +262,7 @@ def run(
                 memory(model)
                 if analysis == "memory"
                 else {"norms": norms, "cosine": cosine, "shares": shares}[analysis](
-                    model, read_images(images, model)
+                    model, read_images(images, model, digits=digits)
                 )
             )
             rows += [{"model": title, **row} for row in found]
@@ -251,21 +290,28 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--models", nargs="+", default=["test_cvt_ls"])
     add("--checkpoint", type=Path, help="weights of the one model of --models")
     add("--images", type=Path, help="a folder; default: scikit-learn's two")
+    add("--digits", action="store_true", help="scikit-learn's digits instead of photographs")
     add("--out", type=Path, default=Path("output/analysis"))
     args = parser.parse_args(argv)
     for name in args.models:
         engine.check_model_name(name)
     if args.checkpoint and len(args.models) != 1:
         raise ConfigError(f"--checkpoint must go with one model, got {len(args.models)}.")
+    if args.digits and args.images:
+        raise ConfigError(f"--digits must go without --images, got {args.images}.")
+    warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)  # by fvcore, which scripts
     args.out.mkdir(parents=True, exist_ok=True)
+    rows_of: dict[str, list[Row]] = {}
     for analysis in args.only:
-        rows = run(analysis, args.models, args.checkpoint, args.images)
+        rows = run(analysis, args.models, args.checkpoint, args.images, digits=args.digits)
         if not rows:
             raise ConfigError(f"--only {analysis} needs a model with such layers, got none.")
         _write(rows, args.out / f"{analysis}.csv")
-        x, y, lines = _AXES[analysis]
-        draw(rows, args.out / f"{analysis}.png", x=x, y=y, lines=lines)
+        draw({analysis: rows}, args.out / f"{analysis}.png")
+        rows_of[analysis] = rows
         sys.stdout.write(f"{analysis}: {len(rows)} rows\n")
+    if len(rows_of) > 1:
+        draw(rows_of, args.out / "analysis.png")
 
 
 if __name__ == "__main__":

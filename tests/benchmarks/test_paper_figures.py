@@ -3,8 +3,9 @@ import csv
 import pytest
 import timm
 import torch
+from matplotlib.figure import Figure
 
-from benchmarks.analysis import cosine, length, main, norms, read_images
+from benchmarks.analysis import cosine, length, main, norms, plot, read_images, shares
 from vit_ls import engine
 
 
@@ -34,6 +35,33 @@ def test_the_cosine_is_that_of_all_pairs():
     pairs = torch.nn.functional.cosine_similarity(grid[:, None], grid[None], dim=-1)
     expected = pairs[~torch.eye(len(grid), dtype=torch.bool)].mean().item()
     assert rows[0]["cosine"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_block_of_one_token_has_no_pairs_and_no_row():
+    model = timm.create_model("test_vil_ls").eval()
+    rows = cosine(model, torch.randn(1, 3, 32, 32))
+    assert [row["block"] for row in rows][-1] == "stages.2.blocks.1"
+
+
+def test_a_curve_stands_at_its_own_layers():
+    rows = [{"layer": n, "share": 0.5, "part": p} for n, p in (("a", "w"), ("b", "g"), ("c", "g"))]
+    axes = Figure().subplots()
+    plot(axes, rows, x="layer", y="share", lines=("part",))
+    assert [list(line.get_xdata()) for line in axes.lines] == [[0], [1, 2]]
+
+
+def test_a_checkpoint_and_digits_are_what_is_analysed(tmp_path):
+    model = timm.create_model("test_vil_ls").eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    torch.save(model.state_dict(), tmp_path / "weights.pth")
+    argv = ["--models", "test_vil_ls", "--checkpoint", str(tmp_path / "weights.pth"), "--digits"]
+    main([*argv, "--only", "shares", "cosine", "--out", str(tmp_path)])
+    with (tmp_path / "shares.csv").open(newline="") as file:
+        found = [float(row["share"]) for row in csv.DictReader(file)]
+    expected = [row["share"] for row in shares(model, read_images(None, model, digits=True))]
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert (tmp_path / "analysis.png").exists()
 
 
 def test_slices_have_fewer_scores_than_full_attention_where_they_are_many():
