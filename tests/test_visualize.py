@@ -68,6 +68,36 @@ def test_what_does_not_exist_is_one_line_and_status_2(flags, complaint, tmp_path
     assert not list(tmp_path.glob("maps/*"))
 
 
+def test_the_weights_of_a_checkpoint_are_those_that_are_seen(tmp_path, capsys):
+    argv = ["--model", "test_vil_ls", "--out", str(tmp_path / "maps")]
+    main(argv)
+    untrained = capsys.readouterr().out
+    model = timm.create_model("test_vil_ls")
+    torch.nn.init.normal_(model.stages[0].blocks[0].attn.qkv.weight)
+    file = tmp_path / "weights.pth"
+    torch.save(model.state_dict(), file)
+    main([*argv, "--checkpoint", str(file)])
+    trained = capsys.readouterr().out
+    assert f"test_vil_ls ({file}), stages.0" in trained
+    assert trained.partition("attn: ")[2] != untrained.partition("attn: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [("test_vil_ls", "cannot be read: no such file"), ("test_cvt_ls", "must fit test_cvt_ls")],
+)
+def test_a_checkpoint_that_does_not_fit_is_one_line(name, complaint, tmp_path, capsys):
+    file = tmp_path / "weights.pth"
+    if name == "test_cvt_ls":
+        torch.save(timm.create_model("test_vil_ls").state_dict(), file)
+    argv = ["--model", name, "--checkpoint", str(file), "--out", str(tmp_path / "maps")]
+    assert engine.command_line("vit_ls.visualize", lambda: main(argv)) == 1
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "maps").exists()
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
 def test_the_mouse_moves_the_query_of_the_page(tmp_path):
     page = tmp_path / "index.html"

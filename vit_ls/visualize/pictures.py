@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from torch import Tensor
 
@@ -67,7 +68,10 @@ def slices(layer: Attention, path: Path, head: int | None) -> None:
     weights = _of_head(layer.tokens[0], head)
     figure = Figure(figsize=(4, 3.6), layout="constrained")
     axis = figure.subplots()
-    figure.colorbar(axis.imshow(weights.numpy(), cmap="magma"), ax=axis)
+    # from zero, so that small differences of an untrained model look small
+    figure.colorbar(axis.imshow(weights.numpy(), cmap="magma", vmin=0), ax=axis)
+    for ticks in (axis.xaxis, axis.yaxis):
+        ticks.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="slice looked at", ylabel="slice", title=layer.name)
     figure.savefig(path, dpi=70)
 
