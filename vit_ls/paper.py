@@ -65,10 +65,10 @@ LONG_SHORT_TABLE_5 = (
 )
 """Table 5 of the Long-Short Transformer (arXiv:2107.02192), with the latencies it gives.
 
-It prints accuracies of CvT and latencies of ViL-LS, too, which are not in these rows yet. What it
-calls CvT has keys and values without stride; that of Microsoft, `vit_ls.models.cvt`, has
-4.5 and 7.1 GFLOPs. Its FLOPs of ViL fit windows of 15 x 15 keys, where ViL computes 21 x 21, and
-its parameters are those of ViL's absolute form.
+It prints accuracies of CvT and latencies of ViL-LS, too; the figures were not at hand, and these
+fields are None. What it calls CvT has keys and values without stride; that of Microsoft,
+`vit_ls.models.cvt`, has 4.5 and 7.1 GFLOPs. Its FLOPs of ViL fit windows of 15 x 15 keys, where ViL
+computes 21 x 21, and its parameters are those of ViL's absolute form.
 """
 
 

@@ -9,6 +9,8 @@ from robustness.reporting.published import published
         ("cvt_ls_13", "imagenet-a", "top-1", 27.0, "table 6"),
         ("cvt_ls_21", "imagenet-c-paper", "mCE", 55.2, "table 6"),
         ('cvt_ls_21(attention="full")', "imagenet-c-paper", "mCE", 56.2, "table 6"),
+        ("cvt_ls_13", "imagenet-9", "top-1 mixed_same", 90.7, "table 6"),
+        ("cvt_ls_13", "imagenet-9", "top-1 original", 97.0, "table 14"),
         ("cvt_ls_17", "imagenet-val", "ReaL top-1", 87.2, "table 5"),
         ("cvt_13.msft_in1k", "imagenet-val", "top-1", 81.6, "Microsoft"),
         ("resnet50.tv_in1k", "imagenet-r", "top-1", 36.157, "timm"),
