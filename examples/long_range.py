@@ -1,26 +1,31 @@
 """Does the projection carry what is far away? Mark every digit of the class of the one in a corner.
 
-    python examples/long_range.py
+    python examples/long_range.py    # trains what --csv lacks, then table and picture
 
 Digits stand in the cells of a canvas of 512 x 512 pixels. Small models that differ in nothing but
 their attention learn to say of each whether it has the class of the digit at the top left. What is
 reported, and drawn into docs/long_range.png, is the balanced accuracy (0.5 is a guess) on held-out
-digits, of cells that the window alone can reach through all blocks and of those that it cannot.
-Needs the extra `demo`.
+digits, of cells that the window alone can reach through all blocks and of those that it cannot. In
+training, though not in what is reported, each cell also names its own class and the corner's: by
+the marks alone, which depend on the two together, trials had learnt nothing after 150 steps.
+A row is written as soon as its run ends, and a file is continued. Needs the extra `demo`.
 """
 
 import argparse
 import csv
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vit_ls import engine
+from vit_ls.config import ConfigError
 from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
 from vit_ls.layers import CompositeSliceAttention, Geometry
@@ -35,12 +40,12 @@ from vit_ls.models.specs import (
 )
 
 ROOT = Path(__file__).parents[1]
-SIDE, CELL, PATCH = 512, 64, 16
+SIDE, CELL, PATCH = 512, 64, 32
 """Of the canvas, of a digit's cell and of a token, in pixels."""
 CELLS, TOKENS = SIDE // CELL, CELL // PATCH
 """Cells on a side of the canvas, tokens on a side of a cell."""
 DIM, HEADS, DEPTH = 48, 3, 3
-WINDOW, RANK = 4, 8
+WINDOW, RANK = 2, 8
 
 
 class Arm(NamedTuple):
@@ -57,6 +62,16 @@ ARMS = {
     "slices alone": Arm(CompositeSlice(WINDOW, pos_embed="absolute"), among_slices=False),
     "slices and among slices": Arm(CompositeSlice(WINDOW, pos_embed="absolute")),
 }
+
+
+class Run(NamedTuple):
+    """What one training is made of; its row in the file has the same words."""
+
+    attention: str
+    """Of `ARMS`."""
+    seed: int
+    steps: int
+    classes: int
 
 
 class Score(NamedTuple):
@@ -76,26 +91,28 @@ class _WithinSlices(CompositeSliceAttention):
 
 
 class Marker(nn.Module):
-    """A backbone of one stage, and one logit for each cell of its map."""
+    """A backbone of one stage; of each cell logits of the mark, its class and the corner's."""
 
-    def __init__(self, arm: Arm) -> None:
+    def __init__(self, arm: Arm, classes: int) -> None:
         super().__init__()
         slices = isinstance(arm.attention, CompositeSlice)
         own_positions = slices and arm.attention.pos_embed == "ms_vipe"
         embed = Embed(PATCH, PATCH, position=None if own_positions else "grid")
         spec = BackboneSpec((StageSpec(embed, HEADS, DIM, DEPTH, arm.attention),), SIDE)
-        self.body = StagedTransformer(spec, in_chans=1, num_classes=0, global_pool="")
+        self.body = StagedTransformer(
+            spec, in_chans=1, num_classes=0, global_pool="", weight_init="skip"
+        )
         if not arm.among_slices:
             for module in self.body.modules():
                 if isinstance(module, CompositeSliceAttention):
                     module.__class__ = _WithinSlices
-        self.head = nn.Linear(DIM, 1)
+        self.head = nn.Linear(DIM, 1 + 2 * classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Canvases [B,1,512,512] -> logits [B,8,8]."""
+        """Canvases [B,1,512,512] -> logits [B,8,8,1+2*classes]."""
         cells = F.avg_pool2d(self.body.forward_features(x), TOKENS)
         logits: Tensor = self.head(cells.permute(0, 2, 3, 1))
-        return logits[..., 0]
+        return logits
 
 
 class Canvases:
@@ -114,7 +131,10 @@ class Canvases:
         return torch.randint(n, shape, generator=self.generator)
 
     def draw(self, number: int) -> tuple[Tensor, Tensor]:
-        """Canvases [number,1,512,512], and whether a cell is of the corner's class [number,8,8]."""
+        """Canvases [number,1,512,512], and the class of each cell [number,8,8].
+
+        Whether a cell has the corner's class is a coin's throw.
+        """
         classes = len(self.of_class)
         corner = self._below(classes, number, 1, 1)
         same = self._below(2, number, CELLS, CELLS).bool()
@@ -127,7 +147,12 @@ class Canvases:
             which[here] = indices[self._below(len(indices), int(here.sum()))]
         # [B,8,8,64,64] -> [B,8,64,8,64] -> [B,1,512,512]
         canvas = self.images[which].transpose(2, 3).flatten(3, 4).flatten(1, 2)[:, None]
-        return canvas, same
+        return canvas, labels
+
+
+def same_as_corner(labels: Tensor) -> Tensor:
+    """Which cells are to be marked, bool [B,8,8]."""
+    return labels == labels[:, :1, :1]
 
 
 def reach(window: int, depth: int) -> Tensor:
@@ -140,24 +165,33 @@ def reach(window: int, depth: int) -> Tensor:
     return near[:, None] & near[None, :]
 
 
-def train(arm: Arm, seed: int, *, steps: int, classes: int, batch_size: int = 16) -> Marker:
+def train(run: Run, batch_size: int = 16) -> Marker:
     """AdamW at a rate that rises for a tenth of the steps and falls to zero."""
-    torch.manual_seed(seed)
-    model = Marker(arm).train()
-    canvases = Canvases(held_out=False, seed=seed, classes=classes)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    torch.manual_seed(run.seed)
+    model = Marker(ARMS[run.attention], run.classes).train()
+    canvases = Canvases(held_out=False, seed=run.seed, classes=run.classes)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 2e-3, total_steps=steps, pct_start=0.1
+        optimizer, 3e-3, total_steps=run.steps, pct_start=0.1
     )
-    for _ in range(steps):
-        images, same = canvases.draw(batch_size)
-        loss = F.binary_cross_entropy_with_logits(model(images), same.float())
+    for _ in range(run.steps):
+        images, labels = canvases.draw(batch_size)
+        loss = loss_of(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    return model
+    return model.eval()
+
+
+def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """Of the marks, and of the class of each cell and of the corner, in equal parts."""
+    mark, own, corner = logits.split((1, *[logits.shape[-1] // 2] * 2), -1)
+    loss = F.binary_cross_entropy_with_logits(mark[..., 0], same_as_corner(labels).float())
+    for part, classes in ((own, labels), (corner, labels[:, :1, :1].expand_as(labels))):
+        loss = loss + F.cross_entropy(part.flatten(0, 2), classes.flatten())
+    return loss
 
 
 @torch.inference_mode()
@@ -166,9 +200,9 @@ def evaluate(model: nn.Module, *, number: int, classes: int) -> Score:
     canvases = Canvases(held_out=True, seed=10_000, classes=classes)
     right, truth = [], []
     for _ in range(0, number, 16):
-        images, same = canvases.draw(16)
-        right.append((model.eval()(images) > 0) == same)
-        truth.append(same)
+        images, labels = canvases.draw(16)
+        truth.append(same_as_corner(labels))
+        right.append((model(images)[..., 0] > 0) == truth[-1])
     hit, same = torch.cat(right), torch.cat(truth)
     near = reach(WINDOW, DEPTH)
     corner = torch.zeros(CELLS, CELLS, dtype=torch.bool)
@@ -181,31 +215,35 @@ def _balanced(hit: Tensor, same: Tensor) -> float:
 
 
 Scores = Mapping[str, Sequence[Score]]
+Marks = dict[str, list[list[float]]]
+"""By attention, the probability of each cell of one canvas, 8 x 8."""
 
 
 def table(scores: Scores) -> str:
     """Mean and standard deviation over the seeds, as Markdown."""
-    lines = ["| attention | near | far |", "| --- | ---: | ---: |"]
+    lines = ["| attention | seeds | near | far |", "| --- | ---: | ---: | ---: |"]
     for name, runs in scores.items():
-        columns = np.array(runs)
-        cells = (f"{c.mean():.3f} ± {c.std(ddof=1):.3f}" for c in columns.T)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        if len(runs) < 2:
+            continue
+        cells = (f"{c.mean():.3f} ± {c.std(ddof=1):.3f}" for c in np.array(runs).T)
+        lines.append(f"| {name} | {len(runs)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def draw(scores: Scores, models: Mapping[str, nn.Module], classes: int, path: Path) -> None:
-    """One held-out canvas with what each model says of its cells, and the table as points."""
+def one_canvas(classes: int) -> tuple[Tensor, Tensor]:
+    """The held-out canvas of the picture [1,1,512,512], and its classes [1,8,8]."""
+    return Canvases(held_out=True, seed=10_001, classes=classes).draw(1)
+
+
+def draw(scores: Scores, marks: Marks, classes: int, path: Path) -> None:
+    """A canvas with what each model says of its cells, and the scores of all runs as points."""
     from matplotlib.figure import Figure
 
-    images, same = Canvases(held_out=True, seed=10_001, classes=classes).draw(1)
-    figure = Figure(figsize=(3 * (len(models) + 1), 5.6), layout="constrained")
+    images, labels = one_canvas(classes)
+    shown = {"truth": same_as_corner(labels)[0].float().tolist(), **marks}
+    figure = Figure(figsize=(2.6 * len(shown), 5.4), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(3, 2))
-    axes = top.subplots(1, len(models) + 1)
-    marks: dict[str, Tensor] = {"truth": same[0].float()}
-    for name, model in models.items():
-        with torch.inference_mode():
-            marks[name] = model.eval()(images)[0].sigmoid()
-    for axis, (name, mark) in zip(axes, marks.items(), strict=True):
+    for axis, (name, mark) in zip(top.subplots(1, len(shown)), shown.items(), strict=True):
         axis.imshow(images[0, 0], cmap="gray")
         extent = (0, SIDE, SIDE, 0)
         axis.imshow(mark, cmap="RdYlGn", vmin=0, vmax=1, alpha=0.45, extent=extent)
@@ -225,12 +263,61 @@ def draw(scores: Scores, models: Mapping[str, nn.Module], classes: int, path: Pa
     figure.savefig(path, dpi=60)
 
 
-def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """One line for each run."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+def read(path: Path) -> dict[Run, Score]:
+    """Rows of an earlier command; none where there is no file.
+
+    Raises:
+        ConfigError: it is not one that this program wrote.
+    """
+    if not path.exists():
+        return {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return {
+                Run(row["attention"], *(int(row[name]) for name in Run._fields[1:])): Score(
+                    float(row["near"]), float(row["far"])
+                )
+                for row in csv.DictReader(file)
+            }
+    except (KeyError, ValueError, TypeError) as error:
+        raise ConfigError(f"--csv must be a file of examples/long_range.py, got {path}.") from error
+
+
+def complete(path: Path, wanted: Sequence[Run], canvases: int) -> dict[Run, Score]:
+    """Train what the file lacks; each run ends with its row, and seed 0 with its marks beside."""
+    found = read(path)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerow(Run._fields + Score._fields)
+    for run in wanted:
+        if run in found:
+            continue
+        model = train(run)
+        found[run] = score = evaluate(model, number=canvases, classes=run.classes)
+        if run.seed == 0:
+            _keep_marks(path, run, model)
+        with path.open("a", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerow((*run, f"{score.near:.4f}", f"{score.far:.4f}"))
+        sys.stdout.write(
+            f"seed {run.seed}, {run.attention}: near {score.near:.3f}, far {score.far:.3f}\n"
+        )
+        sys.stdout.flush()
+    return found
+
+
+def _keep_marks(path: Path, run: Run, model: nn.Module) -> None:
+    with torch.inference_mode():
+        mark = model(one_canvas(run.classes)[0])[0, ..., 0].sigmoid()
+    marks = {**read_marks(path), run.attention: mark.tolist()}
+    path.with_suffix(".json").write_text(json.dumps(marks), encoding="utf-8")
+
+
+def read_marks(path: Path) -> Marks:
+    """What the models of seed 0 said, kept beside the rows."""
+    kept = path.with_suffix(".json")
+    marks: Marks = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    return marks
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -238,29 +325,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--classes", type=int, default=4, help="digits 0 to this less one")
-    parser.add_argument("--canvases", type=int, default=128, help="held-out ones to evaluate on")
+    parser.add_argument("--classes", type=int, default=3, help="digits 0 to this less one")
+    parser.add_argument("--canvases", type=int, default=64, help="held-out ones to evaluate on")
+    parser.add_argument("--csv", type=Path, default=Path("output/long_range.csv"))
     parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "long_range.png")
     args = parser.parse_args(argv)
-    scores: dict[str, list[Score]] = {name: [] for name in ARMS}
-    models: dict[str, nn.Module] = {}
-    rows = []
-    for seed in range(args.seeds):
-        for name, arm in ARMS.items():
-            model = train(arm, seed, steps=args.steps, classes=args.classes)
-            score = evaluate(model, number=args.canvases, classes=args.classes)
-            scores[name].append(score)
-            models.setdefault(name, model)
-            rows.append({"attention": name, "seed": seed, **score._asdict()})
-            sys.stdout.write(f"seed {seed}, {name}: near {score.near:.3f}, far {score.far:.3f}\n")
-            sys.stdout.flush()
-    write(rows, args.picture.with_suffix(".csv"))
-    if args.seeds > 1:
-        sys.stdout.write(f"\n{table(scores)}\n")
-    draw(scores, models, args.classes, args.picture)
+    for name, least, most in (("steps", 20, 10**6), ("seeds", 1, 1000), ("canvases", 1, 10**5),
+                              ("classes", 2, 10)):  # fmt: skip
+        if not least <= getattr(args, name) <= most:
+            raise ConfigError(
+                f"--{name} must be from {least} to {most}, got {getattr(args, name)}."
+            )
+    wanted = [Run(a, seed, args.steps, args.classes) for seed in range(args.seeds) for a in ARMS]
+    found = complete(args.csv, wanted, args.canvases)
+    scores = {name: [found[run] for run in wanted if run.attention == name] for name in ARMS}
+    sys.stdout.write(f"\n{table(scores)}\n")
+    draw(scores, read_marks(args.csv), args.classes, args.picture)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(engine.command_line("long_range.py", main))
