@@ -16,7 +16,6 @@ or its digits. Several analyses are drawn into analysis.png together, too.
 import argparse
 import csv
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -299,7 +298,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise ConfigError(f"--checkpoint must go with one model, got {len(args.models)}.")
     if args.digits and args.images:
         raise ConfigError(f"--digits must go without --images, got {args.images}.")
-    warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)  # by fvcore, which scripts
     args.out.mkdir(parents=True, exist_ok=True)
     rows_of: dict[str, list[Row]] = {}
     for analysis in args.only:

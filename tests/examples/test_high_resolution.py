@@ -31,7 +31,9 @@ def test_one_tile_is_the_whole_image_and_four_differ_by_their_seams(model):
     assert torch.equal(whole, tiled)
     whole, tiled = whole_and_tiled(model, x, 32)
     assert tiled.shape == whole.shape == (128, 4, 4)
-    assert torch.equal(tiled[:, :2, 2:], model.forward_features(x[:, :, :32, 32:])[0])
+    with torch.inference_mode():
+        tile = model.forward_features(x[:, :, :32, 32:])[0]
+    assert torch.allclose(tiled[:, :2, 2:], tile, atol=1e-5)
     assert differences(whole, tiled).max() > 0.01
 
 
