@@ -196,7 +196,7 @@ def read_results(path: Path) -> dict[Run, Result]:
         for row in csv.DictReader(lines):
             run = Run(row["attention"], row["change"], int(row["seed"]), int(row["epochs"]))
             found[run] = Result(float(row["top1"]), float(row["loss"]))
-    except (OSError, KeyError, ValueError, TypeError) as error:
+    except (csv.Error, KeyError, ValueError, TypeError) as error:
         raise ConfigError(f"--csv must be a file of benchmarks.ablations, got {path}.") from error
     return found
 

@@ -203,10 +203,14 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """
     if not path.exists():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    fault = ConfigError(f"--csv must be a file of examples/high_resolution.py, got {path}.")
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise fault from error
     if any(set(row) != set(COLUMNS) for row in rows):
-        raise ConfigError(f"--csv must be a file of examples/high_resolution.py, got {path}.")
+        raise fault
     return rows
 
 

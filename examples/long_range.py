@@ -279,7 +279,7 @@ def read(path: Path) -> dict[Run, Score]:
                 )
                 for row in csv.DictReader(file)
             }
-    except (KeyError, ValueError, TypeError) as error:
+    except (csv.Error, KeyError, ValueError, TypeError) as error:
         raise ConfigError(f"--csv must be a file of examples/long_range.py, got {path}.") from error
 
 

@@ -6,6 +6,7 @@ import torch
 from benchmarks import ablations
 from benchmarks.ablations import Result, Run, build, compare, main, read_results, runs, table
 from vit_ls import engine
+from vit_ls.config import ConfigError
 
 
 def test_each_seed_has_the_default_and_one_change_at_a_time():
@@ -75,6 +76,14 @@ def test_what_cannot_be_is_one_line_and_status_2(flags, complaint, tmp_path, cap
     assert engine.command_line("ablations", lambda: main(argv)) == 2
     assert capsys.readouterr().err == f"ablations: {complaint}\n".replace("@", __file__)
     assert not (tmp_path / "none.csv").exists()
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\xff", b"a,b\n\x00,1\n", b"a,b\n1,2\n"])
+def test_a_file_of_something_else_is_not_continued(content, tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"--csv must be a file of benchmarks.ablations"):
+        read_results(file)
 
 
 @pytest.mark.slow

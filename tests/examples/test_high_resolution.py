@@ -17,6 +17,7 @@ from examples.high_resolution import (
     whole_and_tiled,
 )
 from vit_ls import engine
+from vit_ls.config import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,14 @@ def test_what_cannot_be_is_one_line_and_status_2(flags, complaint, tmp_path, cap
     assert engine.command_line("high_resolution.py", lambda: main(argv)) == 2
     assert re.fullmatch(rf"high_resolution.py: {complaint}.*\n", capsys.readouterr().err)
     assert not (tmp_path / "drawn.png").exists()
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\xff", b"a,b\n\x00,1\n", b"a,b\n1,2\n"])
+def test_a_file_of_something_else_is_not_continued(content, tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"--csv must be a file of examples/high_resolution.py"):
+        read_rows(file)
 
 
 @pytest.mark.slow

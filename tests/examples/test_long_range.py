@@ -19,6 +19,7 @@ from examples.long_range import (
     table,
 )
 from vit_ls import engine
+from vit_ls.config import ConfigError
 
 
 def test_canvases_mark_the_digits_of_the_corner_class():
@@ -79,6 +80,14 @@ def test_what_cannot_be_is_one_line_and_status_2(flags, complaint, tmp_path, cap
     argv = ["--csv", str(tmp_path / "rows.csv"), *flags]
     assert engine.command_line("long_range.py", lambda: main(argv)) == 2
     assert capsys.readouterr().err == f"long_range.py: {complaint}\n"
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\xff", b"a,b\n\x00,1\n", b"a,b\n1,2\n"])
+def test_a_file_of_something_else_is_not_continued(content, tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"--csv must be a file of examples/long_range.py"):
+        read(file)
 
 
 @pytest.mark.slow
