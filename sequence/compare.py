@@ -30,6 +30,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--csv", type=Path, help="file to write all values of the runs to")
     parser.add_argument("--plot", type=Path, help="picture of the first run of each attention")
     args = parser.parse_args(argv)
+    for path in filter(None, (args.csv, args.plot)):
+        if not path.parent.is_dir():
+            parser.error(f"{path} must be in a folder that is there.")
     reports = [_read(folder, parser) for folder in args.folders]
     for folder, report in zip(args.folders, reports, strict=True):
         for name in _SAME:

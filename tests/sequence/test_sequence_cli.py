@@ -272,3 +272,6 @@ def test_a_folder_without_a_report_is_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         compare.main([str(tmp_path)])
     assert "must be the folder of a finished run" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        compare.main([written(tmp_path / "a"), "--csv", str(tmp_path / "no" / "rows.csv")])
+    assert "rows.csv must be in a folder that is there." in capsys.readouterr().err

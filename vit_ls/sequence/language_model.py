@@ -160,11 +160,11 @@ class LanguageModel(nn.Module):
                 "count and temperature must not be negative, "
                 f"got count={count}, temperature={temperature}."
             )
+        longest = self.max_length
         # the last id that is drawn is not read
-        read = prompt.shape[-1] + max(0, count - 1)
-        if self.max_length is not None and read > self.max_length:
+        if count and longest is not None and prompt.shape[-1] + count - 1 > longest:
             raise ValueError(
-                f"Of prompt and count at most {self.max_length + 1} tokens must come, "
+                f"Of prompt and count at most {longest + 1} tokens must come, "
                 f"got {prompt.shape[-1]} and {count}."
             )
         ids, states = [prompt], None
