@@ -195,7 +195,7 @@ def plot(path: Path, reports: Sequence[dict[str, Any]]) -> None:
         axes[0, 0].plot(epochs, trained, linestyle=":", **style)
         if parted:
             axes[0, 1].plot([point[1] for point in report["points"]], label=name, **style)
-    axes[0, 0].set(xlabel="epoch", ylabel="loss (nats): validation; dotted: training")
+    axes[0, 0].set(xlabel="epoch", ylabel="loss (nats); dotted: training")
     axes[0, 0].legend(fontsize=7)
     if parted:
         floor = reports[0].get("floor")
