@@ -158,7 +158,7 @@ def _keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Cal
     part = (a - sa * (halves[0] - 1)) * (b - sb * (halves[1] - 1))
     tiles = {
         "BLOCK_T": _block(a * b, _wide(inputs)),
-        "BLOCK_J": _block(part, 32 if inputs.bias is None else 16),
+        "BLOCK_J": _block(part, 16 if inputs.bias is not None or _placed(inputs) else 32),
         "HALVES_A": halves[0],
         "HALVES_W": halves[1],
     }
@@ -255,7 +255,14 @@ def _by_queries(inputs: Inputs) -> dict[str, int]:
 def _table_blocks(inputs: Inputs) -> dict[str, int]:
     blocks = _by_queries(inputs)
     del blocks["BLOCK_E"]
+    if _placed(inputs):
+        blocks["BLOCK_T"] = min(blocks["BLOCK_T"], 32)
     return blocks
+
+
+def _placed(inputs: Inputs) -> bool:
+    """Whether places add to keys, for which larger tiles spill registers in the backward."""
+    return inputs.key_pos is not None
 
 
 def _query_programs(inputs: Inputs, tiles: dict[str, int]) -> int:
