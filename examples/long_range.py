@@ -244,7 +244,7 @@ def draw(scores: Scores, marks: Marks, classes: int, path: Path) -> None:
     figure = Figure(figsize=(2.6 * len(shown), 5.4), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(3, 2))
     for axis, (name, mark) in zip(top.subplots(1, len(shown)), shown.items(), strict=True):
-        axis.imshow(images[0, 0], cmap="gray")
+        axis.imshow(images[0, 0].numpy(), cmap="gray")
         extent = (0, SIDE, SIDE, 0)
         axis.imshow(mark, cmap="RdYlGn", vmin=0, vmax=1, alpha=0.45, extent=extent)
         axis.set(xticks=[], yticks=[], title=name)
