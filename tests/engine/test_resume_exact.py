@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def test_a_run_stopped_within_an_epoch_is_the_same_run(train: Runs, name: str) -
         flags += ["--opt-kwargs", "update_each=2"]
     train.ends(0, *flags, name="whole")
     _stopped(train, "stopped", *flags)
-    train.ends(0, *flags, "--recovery-interval", "2", "--resume", "auto", name="stopped")
+    log = train.ends(0, *flags, "--recovery-interval", "2", "--resume", "auto", name="stopped")
+    assert re.search(r" update (\d+)/\1 ", log), "the last update is not that of the whole run"
     files = [train.path("last.pth.tar", one) for one in ("whole", "stopped")]
     wanted, found = (read_checkpoint(path)["state_dict"] for path in files)
     assert all(torch.equal(wanted[key], found[key]) for key in wanted)
