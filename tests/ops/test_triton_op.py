@@ -267,7 +267,16 @@ def test_the_rules_never_choose_what_was_not_measured(tokens):
 
 
 @needs_triton
+def test_a_triton_that_does_not_compile_the_kernels_is_refused(monkeypatch):
+    monkeypatch.setattr(triton, "version", lambda _: "3.4.0")
+    reason = "must be newer than 3.4, which does not compile the kernels, got 3.4.0"
+    assert reason in str(triton._why_not("cuda", torch.bfloat16))
+
+
+@needs_triton
 def test_a_kernel_compiles_for_a_gpu_without_one_and_spills_no_register():
+    if reason := triton.too_old():
+        pytest.skip(reason)
     shape = PLAIN._replace(head_dim=16)
     given = inputs(shape, torch.bfloat16, batch=2, grid=(6, 6), heads=2, device="meta")
     forward = calls(given)[0]

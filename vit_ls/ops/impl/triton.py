@@ -6,6 +6,7 @@ imported where they first run: Triton comes with PyTorch for CUDA only.
 
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from vit_ls.ops.impl import triton_launch as launch
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.impl.triton_launch import Gradients, Inputs, Outputs
 
+_TOO_OLD = (3, 4)
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -58,7 +60,15 @@ def _why_not(device: str, dtype: torch.dtype) -> str | None:
         return f"dtype must be bfloat16, float16 or float32, got {dtype}"
     if device != "cuda" and not _module("triton_kernels").INTERPRETED.value:
         return f"device must be a GPU (or TRITON_INTERPRET=1 set before, for tests), got {device}"
-    return None
+    return too_old()
+
+
+def too_old() -> str | None:
+    """Why the installed Triton cannot compile the kernels, or None where it can."""
+    found = version("triton")
+    if tuple(map(int, found.split(".")[:2])) > _TOO_OLD:
+        return None
+    return f"Triton must be newer than 3.4, which does not compile the kernels, got {found}"
 
 
 @torch.library.custom_op("vit_ls::window_attention", mutates_args=())
