@@ -135,6 +135,10 @@ def test_a_mistake_in_the_file_is_named_with_its_line(
     [
         (["--wieght-decay", "1"], "unknown flag '--wieght-decay'; did you mean '--weight-decay'?"),
         (["--batch-size", "0"], "--batch-size must be positive, got 0."),
+        (["--aug-splits", "1e308"], "--aug-splits must be at most 2147483647, got 1000000000"),
+        (["--aug-splits", "65"], "--aug-splits must be at most 64, got 65."),
+        (["--recount", "1001"], "--recount must be at most 1000, got 1001."),
+        (["--epochs", "2147483648"], "--epochs must be at most 2147483647, got 2147483648."),
         (["--lr", "fast"], "--lr must be a number, got 'fast'."),
         (["--torchscript"], "--torchscript is left out: torch has deprecated it;"),
         (["--model-kwargs", "depth"], "--model-kwargs must be KEY=VALUE, got 'depth'."),

@@ -7,6 +7,7 @@ from typing import Any
 from vit_ls.boundary import ReportedError
 
 _LARGEST = 3e38  # of float32, in which the values are used
+_LARGEST_COUNT = 2**31 - 1
 
 
 class ConfigError(ReportedError, ValueError):
@@ -36,8 +37,9 @@ class Rule:
             return None
         if not math.isfinite(value):
             return "must be finite"
-        if isinstance(value, float) and abs(value) > _LARGEST:
-            return f"must be at most {_LARGEST:g}"
+        largest = _LARGEST if isinstance(value, float) else _LARGEST_COUNT
+        if abs(value) > largest:
+            return f"must be at most {largest:.10g}"
         if self.above is not None and not value > self.above:
             return "must be positive" if self.above == 0 else f"must be above {self.above:.10g}"
         if self.least is not None and not value >= self.least:
