@@ -133,14 +133,10 @@ class Canvases:
     def draw(self, number: int) -> tuple[Tensor, Tensor]:
         """Canvases [number,1,512,512], and the class of each cell [number,8,8].
 
-        Whether a cell has the corner's class is a coin's throw.
+        Each cell has any class as likely, so that nothing but the corner tells the corner's: were
+        that one more frequent, a window could count.
         """
-        classes = len(self.of_class)
-        corner = self._below(classes, number, 1, 1)
-        same = self._below(2, number, CELLS, CELLS).bool()
-        same[:, 0, 0] = True
-        other = (corner + 1 + self._below(classes - 1, number, CELLS, CELLS)) % classes
-        labels = torch.where(same, corner, other)
+        labels = self._below(len(self.of_class), number, CELLS, CELLS)
         which = torch.empty_like(labels)
         for label, indices in enumerate(self.of_class):
             here = labels == label
@@ -186,11 +182,14 @@ def train(run: Run, batch_size: int = 16) -> Marker:
 
 
 def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of the marks, and of the class of each cell and of the corner, in equal parts."""
-    mark, own, corner = logits.split((1, *[logits.shape[-1] // 2] * 2), -1)
-    loss = F.binary_cross_entropy_with_logits(mark[..., 0], same_as_corner(labels).float())
-    for part, classes in ((own, labels), (corner, labels[:, :1, :1].expand_as(labels))):
-        loss = loss + F.cross_entropy(part.flatten(0, 2), classes.flatten())
+    """Of the marks, both kinds as heavy, and of the class of each cell and of the corner."""
+    classes = logits.shape[-1] // 2
+    mark, own, corner = logits.split((1, classes, classes), -1)
+    loss = F.binary_cross_entropy_with_logits(
+        mark[..., 0], same_as_corner(labels).float(), pos_weight=logits.new_tensor(classes - 1)
+    )
+    for part, truth in ((own, labels), (corner, labels[:, :1, :1].expand_as(labels))):
+        loss = loss + F.cross_entropy(part.flatten(0, 2), truth.flatten())
     return loss
 
 
