@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from timm.data import create_loader
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, create_loader
 from torchvision.transforms import RandomResizedCrop
 
 from benchmarks.machine import machine
@@ -80,7 +80,7 @@ def make_images(folder: Path, count: int, size: tuple[int, int]) -> list[Path]:
         for i in range(number):
             coarse = rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)
             smooth = np.asarray(Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC))
-            noise = rng.normal(0, 12, smooth.shape)  # gives about the 110 kB of ImageNet's files
+            noise = rng.normal(0, 12, smooth.shape)  # so that there is something to decode
             pixels = (smooth + noise).clip(0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(place / f"{i}.jpg", quality=90)
             if split == "train":
@@ -96,8 +96,8 @@ def measure(folder: Path, files: list[Path], args: argparse.Namespace) -> list[t
     data = {
         "input_size": (3, args.size, args.size),
         "interpolation": "bicubic",
-        "mean": (0.485, 0.456, 0.406),
-        "std": (0.229, 0.224, 0.225),
+        "mean": IMAGENET_DEFAULT_MEAN,
+        "std": IMAGENET_DEFAULT_STD,
         "crop_pct": 0.9,
         "crop_mode": "center",
     }

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import engine
 from vit_ls.config import ConfigError
+from vit_ls.visualize.images import read_rgb
 
 ROOT = Path(__file__).parents[1]
 SEAM_MODEL = "cvt_ls_13"
@@ -57,13 +58,7 @@ def read_image(path: Path | None) -> Image.Image:
         if spec is None or spec.origin is None:
             raise ConfigError("--image must be given, or scikit-image be there for its retina.")
         path = Path(spec.origin).parent / "data" / "retina.jpg"
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise ConfigError(
-            f"--image must be an image that Pillow reads, got {path}: {error}"
-        ) from error
+    return read_rgb(path)
 
 
 def as_tensor(image: Image.Image, side: int) -> Tensor:

@@ -38,11 +38,9 @@ def as_trained(
         )
     config = inherit(ValidateConfig(model=name), {"model"}, settings)
     kwargs = model_kwargs(config)
-    given = {
-        key: kwargs[key] for key in kwargs.keys() - {"model_name", "pretrained", "pretrained_cfg"}
-    }
-    overlay = _images(config)
-    return {**given, **({"pretrained_cfg_overlay": overlay} if overlay else {})}
+    for key in ("model_name", "pretrained", "pretrained_cfg"):
+        kwargs.pop(key, None)
+    return kwargs | {"pretrained_cfg_overlay": _images(config)}
 
 
 def channels(settings: Mapping[str, Any]) -> int | None:

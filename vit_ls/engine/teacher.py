@@ -47,21 +47,18 @@ def make_teacher(
         _check_run(settings, config, path)
     _check_names(class_names(path), classes, config, path)
     trained = as_trained(path, name, file_flag=_FLAG, flag="--kd-model-name")
-    known = trained.get("num_classes") or (config.num_classes if _distils_classes(config) else -1)
-    kwargs = {
-        **_channels(config),
-        **trained,
-        "num_classes": config.num_classes if known == -1 else known,
-        "pretrained": True,
-        # Where timm is not told how many classes a file has, a classifier that fits starts anew.
-        "pretrained_cfg_overlay": {
-            **trained.get("pretrained_cfg_overlay", {}), "file": str(path), "num_classes": known,
-        },
-    }  # fmt: skip
+    kwargs = _channels(config) | {"num_classes": config.num_classes} | trained
+    # timm leaves a classifier out, and random, where the file's is said to have other classes.
+    kept = bool(trained) or _distils_classes(config)
+    overlay = trained.get("pretrained_cfg_overlay", {}) | {
+        "file": str(path),
+        "num_classes": kwargs["num_classes"] if kept else -1,
+    }
+    kwargs |= {"pretrained": True, "pretrained_cfg_overlay": overlay}
     return made(name, lambda: factory(name, **kwargs))
 
 
-def _channels(config: TrainConfig) -> dict[str, int]:
+def _channels(config: TrainConfig) -> dict[str, Any]:
     found = channels(vars(config))
     return {"in_chans": found} if found else {}
 

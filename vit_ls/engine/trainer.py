@@ -154,7 +154,7 @@ class Trainer:
         """
         self._stop = stop
         left = (self.last_epoch - self.at.epoch) * self.updates_per_epoch
-        left -= -(-self.at.batch // self.config.grad_accum_steps)
+        left -= -(-self.at.batch // self.config.grad_accum_steps)  # a run may go on within one
         done = self.at.updates
         reporter = (
             Reporter(self.config, self.keeper.path, done=done, total=done + left)

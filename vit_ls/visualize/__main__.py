@@ -26,6 +26,7 @@ from vit_ls import engine
 from vit_ls.config import ConfigError
 from vit_ls.layers import CompositeSliceAttention
 from vit_ls.recording import Attention, Part
+from vit_ls.visualize.images import read_rgb
 from vit_ls.visualize.page import LARGEST, write_page
 from vit_ls.visualize.rollout import rollout
 
@@ -79,13 +80,7 @@ def _read_image(path: Path | None) -> Image.Image:
         import sklearn.datasets
 
         path = Path(sklearn.datasets.__file__).parent / "images" / "china.jpg"
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise ConfigError(
-            f"--image must be an image that Pillow reads, got {path}: {error}"
-        ) from error
+    return read_rgb(path)
 
 
 def _model(args: argparse.Namespace) -> Any:
