@@ -36,8 +36,9 @@ WINDOW_PRODUCTS = PRODUCTS | {
 }
 """For windows, where products also spare the copies of the keys in front for each window."""
 
-PIECE = 2**20
-"""Bytes of scores that inference on a CPU makes at a time, so that they stay in the cache."""
+PIECE = 2**21
+"""Bytes of scores that inference on a CPU makes at a time for each of its threads: few enough to
+stay in the cache, and enough to be worth dividing among them."""
 
 FUSED_HEADS = 65_535
 """Heads, times windows, that one call of the fused kernel gets. Those of CUDA count them in a
@@ -103,6 +104,11 @@ def choose_attention(impl: str, q: Tensor, k: Tensor) -> str:
     if torch.compiler.is_compiling():  # a graph must not depend on the number of tokens
         return "fused"
     return "products" if q.shape[2] * k.shape[2] <= PRODUCTS.get(_key(q), 0) else "fused"
+
+
+def piece() -> int:
+    """Bytes of scores that inference on a CPU makes at a time."""
+    return PIECE * torch.get_num_threads()
 
 
 def in_pieces(q: Tensor) -> bool:

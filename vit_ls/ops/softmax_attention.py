@@ -100,7 +100,7 @@ def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     K = k.shape[2]
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
-    if not rules.in_pieces(q) or B * h * T * K * q.element_size() <= rules.PIECE:
+    if not rules.in_pieces(q) or B * h * T * K * q.element_size() <= rules.piece():
         return _piece(q, k, v, mask)
     return _products_in_pieces(q, k, v, mask)
 
@@ -109,7 +109,7 @@ def _products_in_pieces(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) ->
     """Without a gradient: some images at a time, or some queries of one."""
     (B, h, T, d), K = q.shape, k.shape[2]
     dtype = dtype_of_products(q)
-    most = rules.PIECE // dtype.itemsize
+    most = rules.piece() // dtype.itemsize
     images = min(max(most // (h * T * K), 1), B)
     queries = min(max(most // (images * h * K), 1), T)
     scratch = Scratch(images * h * queries * K, dtype)

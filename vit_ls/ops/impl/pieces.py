@@ -49,8 +49,8 @@ def window_attention(
     dtype = dtype_of_products(q)
     numbers = T * K + (T + 2 * K) * C // num_heads  # of a window and a head
     row = num_heads * Nw * numbers * dtype.itemsize
-    rows = min(max(rules.PIECE // row, 1), Nh)
-    images = min(max(rules.PIECE // (row * rows), 1), B)
+    rows = min(max(rules.piece() // row, 1), Nh)
+    images = min(max(rules.piece() // (row * rows), 1), B)
     most = images * num_heads * rows * Nw
     scratch = Scratch(most * T * K, dtype)
     memory = torch.empty(most * (T + 2 * K) * C // num_heads, dtype=dtype)
