@@ -149,6 +149,7 @@ ELSEWHERE = {
     "val_num_samples": "data/test_splits.py",
     "epoch_repeats": "data/test_splits.py",
     "input_img_mode": "data/test_hostile.py",
+    "reduced_decoding": "data/test_reduced.py",
     "max_unreadable": "data/test_hostile.py",
     "input_key": "data/test_readers.py",
     "target_key": "data/test_readers.py",

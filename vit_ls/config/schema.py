@@ -237,6 +237,7 @@ class TrainConfig(DataConfig):
     train_interpolation: str = _f(
         "random", "training resampling", Rule(choices=("random", *_RESAMPLING))
     )
+    reduced_decoding: bool = _f(False, "decode a JPEG at 1/2, 1/4 or 1/8 where its crop allows it")
     drop: float | None = _f(None, "dropout", _RATE)
     drop_path: float | None = _f(None, "stochastic depth", _RATE)
     drop_block: float | None = _f(None, "drop block", _RATE)
@@ -330,6 +331,11 @@ class TrainConfig(DataConfig):
             (
                 crops and self.scale[1] > 1,
                 f"--scale is a share of the image's area, at most 1; got {self.scale}.",
+            ),
+            (
+                self.reduced_decoding and not crops,
+                "--reduced-decoding needs the random resized crop: neither --no-aug nor "
+                "--train-crop-mode rkrc or rkrr.",
             ),
             (
                 mixed[0] > mixed[1],

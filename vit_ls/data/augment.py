@@ -34,6 +34,11 @@ class NamedSteps:
                 operation: Any = _NamedOperation(op.name, op.aug_fn)
                 op.aug_fn = operation
 
+    def take_first(self) -> Callable[[Any], Any]:
+        """The first step, which is none of these from now on."""
+        self._names.pop(0)
+        return self.steps.pop(0)
+
     def __call__(self, image: Any) -> Any:
         """The image after all steps."""
         for step, name in zip(self.steps, self._names, strict=True):

@@ -19,6 +19,7 @@ from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data.class_map import relabel
 from vit_ls.data.digits import Digits
 from vit_ls.data.inputs import image_mode
+from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.shards import check_input_key
 from vit_ls.data.splits import (
     STREAMED,
@@ -44,10 +45,12 @@ class ReadableImages(ImageDataset):
     """timm's image data set, except that an unreadable image is named and not replaced in silence.
 
     With `held_out`, it is logged and comes as a blank one with label -1, which evaluation counts as
-    wrong; else it raises UnreadableImageError.
+    wrong; else it raises UnreadableImageError. `crop`, if there is one, decodes a file that is
+    opened, instead of the whole of it.
     """
 
     held_out = False
+    crop: ReducedCrop | None = None
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """The image, transformed, and its label."""
@@ -55,7 +58,7 @@ class ReadableImages(ImageDataset):
             self._check_file(index)
             file, target = self.reader[index][:2]
             with closing(file), Image.open(file) as image:
-                decoded = image.convert(self.input_img_mode)
+                decoded = self.crop(image) if self.crop else image.convert(self.input_img_mode)
         # What Pillow raises for a damaged or hostile file has no common type: OSError, SyntaxError,
         # ValueError, struct.error, DecompressionBombError and more.
         except Exception as error:

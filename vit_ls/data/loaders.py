@@ -11,9 +11,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
-from vit_ls.data.augment import AugmentationError, augmentation, named, train_transform
-from vit_ls.data.datasets import Images, UnreadableImageError
+from vit_ls.data.augment import (
+    AugmentationError,
+    NamedSteps,
+    augmentation,
+    named,
+    train_transform,
+)
+from vit_ls.data.datasets import Images, ReadableImages, UnreadableImageError
 from vit_ls.data.processes import Supervised
+from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
 
 
@@ -109,15 +116,21 @@ def train_batches(
     """
     collate = fast_collate if not config.mixes else FastCollateMixup(**_mixing(config))
     if images.streamed:
-        for name, value in (("splits", config.aug_splits), ("repeats", config.aug_repeats)):
+        for name, value in (
+            ("aug-splits", config.aug_splits),
+            ("aug-repeats", config.aug_repeats),
+            ("reduced-decoding", config.reduced_decoding),
+        ):
             if value:
-                raise ConfigError(f"--aug-{name} needs a data set that is not streamed.")
+                raise ConfigError(f"--{name} needs a data set that is not streamed.")
         streamed = _streamed(images, config, data_config, collate, place)
         return TrainBatches(images, streamed, None, None, config.max_unreadable)
-    dataset = images.dataset
+    dataset, transform = images.dataset, train_transform(config, data_config)
+    if config.reduced_decoding:
+        _crop_while_decoding(dataset, transform[0] if config.aug_splits else transform)
     if config.aug_splits:
         dataset = AugMixDataset(dataset, num_splits=config.aug_splits)
-    dataset.transform = train_transform(config, data_config)
+    dataset.transform = transform
     sampler = EpochSampler(
         len(dataset),
         config.batch_size,
@@ -147,6 +160,16 @@ def train_batches(
     )
     loader = _prefetched(batches, sampler, config, data_config, place)
     return TrainBatches(images, loader, sampler, batches.unreadable, config.max_unreadable)
+
+
+def _crop_while_decoding(dataset: Any, transform: NamedSteps) -> None:
+    """Move the crop, timm's first step, from the transform to the reading of the file."""
+    if not isinstance(dataset, ReadableImages):
+        raise ConfigError(
+            "--reduced-decoding needs images in files: this data set decodes its own."
+        )
+    crop: Any = transform.take_first()
+    dataset.crop = ReducedCrop(crop, dataset.input_img_mode)
 
 
 def eval_loader(
