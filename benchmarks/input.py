@@ -7,11 +7,16 @@ the processor's time, so that other load counts less. The rounds of all rows go 
 time counts:
 
 - "vit_ls": `vit_ls.data.train_batches`, each image on seeds of its own;
+- "vit_ls, reduced": the same with `--reduced-decoding`;
 - "timm": `timm.data.create_loader` over the same files with the same transform;
 - "seeds": what the seeds of one image take, as a share of "vit_ls";
 - "decode": opening, decoding, one random crop and its resizing, nothing else;
 - "decode, reduced": the same with Pillow's draft mode, which decodes a JPEG at 1/2, 1/4 or 1/8 of
   its size, wherever the crop then still has as many pixels as it is resized to.
+
+The loaders draw different augmentations, whose costs differ by more than the loaders do. With
+`--fixed` each image is taken whole and only resized: both do the same work, and what is left is the
+loaders' own.
 """
 
 import argparse
@@ -21,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +40,7 @@ from benchmarks.machine import machine
 from vit_ls.config import TrainConfig
 from vit_ls.data import open_splits, train_batches
 from vit_ls.data.augment import train_transform
+from vit_ls.data.reduced import reduction
 from vit_ls.engine import Ranks
 from vit_ls.rng import seed, seeded
 
@@ -49,6 +56,7 @@ def main() -> None:
     add("--image-size", type=int, nargs=2, default=(500, 375), metavar=("W", "H"))
     add("--size", type=int, default=224, help="of the crops")
     add("--rounds", type=int, default=4)
+    add("--fixed", action="store_true", help="no augmentation: the whole image, resized")
     add("--aa", default="rand-m9-mstd0.5-inc1", help="policy of augmentation, or an empty string")
     add("--out", type=Path, help="a CSV file")
     args = parser.parse_args()
@@ -62,7 +70,7 @@ def main() -> None:
         size = ("# image, crop", f"{args.image_size[0]} x {args.image_size[1]}, {args.size}")
         with args.out.open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(
-                [*machine("cpu"), size, ("# augmentation", args.aa), COLUMNS, *rows]
+                [*machine("cpu"), size, ("# augmentation", _policy(args)), COLUMNS, *rows]
             )
 
 
@@ -91,8 +99,18 @@ def make_images(folder: Path, count: int, size: tuple[int, int]) -> list[Path]:
 def measure(folder: Path, files: list[Path], args: argparse.Namespace) -> list[tuple[str, ...]]:
     """The rows of the table."""
     config = TrainConfig(
-        data_dir=str(folder), batch_size=len(files), workers=0, num_classes=1, aa=args.aa
+        data_dir=str(folder), batch_size=len(files), workers=0, num_classes=1, aa=_policy(args)
     )
+    if args.fixed:
+        ratio = args.image_size[0] / args.image_size[1]
+        config = replace(
+            config,
+            scale=[1.0, 1.0],
+            ratio=[ratio, ratio],
+            hflip=0.0,
+            color_jitter=0.0,
+            train_interpolation="bicubic",
+        )
     data = {
         "input_size": (3, args.size, args.size),
         "interpolation": "bicubic",
@@ -101,11 +119,15 @@ def measure(folder: Path, files: list[Path], args: argparse.Namespace) -> list[t
         "crop_pct": 0.9,
         "crop_mode": "center",
     }
-    ours = train_batches(open_splits(config)[0], config, data, Ranks(CPU))
+    ours, reduced = (
+        train_batches(open_splits(one)[0], one, data, Ranks(CPU))
+        for one in (config, replace(config, reduced_decoding=True))
+    )
     theirs = _timm_loader(config, data)
     crops = _crops(files, args.size)
     runs: dict[str, Callable[[], Any]] = {
         "vit_ls": lambda: list(ours.epoch(0)),
+        "vit_ls, reduced": lambda: list(reduced.epoch(0)),
         "timm": lambda: _seeded_epoch(theirs),
         "seeds": lambda: _seeds(len(files)),
         "decode": lambda: [decode(f, c, args.size) for f, c in zip(files, crops, strict=True)],
@@ -116,6 +138,7 @@ def measure(folder: Path, files: list[Path], args: argparse.Namespace) -> list[t
     seconds = _least(runs, args.rounds)
     notes = {
         "vit_ls": f"{seconds['vit_ls'] / seconds['timm']:.3f} times timm's time",
+        "vit_ls, reduced": f"{seconds['vit_ls, reduced'] / seconds['vit_ls']:.3f} times vit_ls",
         "timm": "",
         "seeds": f"{100 * seconds['seeds'] / seconds['vit_ls']:.1f} % of vit_ls",
         "decode": f"{np.mean([f.stat().st_size for f in files]) / 1e3:.0f} kB a file",
@@ -149,8 +172,12 @@ def decode(
         return image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC, box)
 
 
+def _policy(args: argparse.Namespace) -> str:
+    return "" if args.fixed else str(args.aa)
+
+
 def _scale(crop: tuple[int, int, int, int], size: int) -> int:
-    return next(s for s in (8, 4, 2, 1) if s == 1 or min(crop[2:]) >= s * size)
+    return reduction(crop[2:], (size, size))
 
 
 def _crops(files: list[Path], size: int) -> list[tuple[int, int, int, int]]:

@@ -26,6 +26,6 @@ def test_the_benchmark_writes_its_table(tmp_path, monkeypatch, capsys):
     small = ["--images", "4", "--image-size", "80", "60", "--size", "16", "--rounds", "1"]
     monkeypatch.setattr(sys, "argv", ["benchmarks.input", *small, "--out", str(out)])
     loading.main()
-    assert capsys.readouterr().out.count("\n") == 6
+    assert capsys.readouterr().out.count("\n") == 7
     rows = [line.split(",")[0] for line in out.read_text().splitlines()]
-    assert rows[-5:] == ["vit_ls", "timm", "seeds", "decode", '"decode']
+    assert rows[-6:] == ["vit_ls", '"vit_ls', "timm", "seeds", "decode", '"decode']
