@@ -8,11 +8,14 @@
 Models are timed in turn, in one process, after a round of warm-up. Each command adds its rows to
 the file, so a machine can be measured in parts; ratios are taken of rows of one command alone.
 Where other work goes on, `--threads 1 --processor-time` counts the processor's time alone.
+With `MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184` before the command (of glibc) the
+process keeps its memory, and the rows say so.
 Beside each model stand its FLOPs, and the floor: the time of its matrix products alone.
 """
 
 import argparse
 import datetime
+import os
 import sys
 import tempfile
 import warnings
@@ -111,7 +114,7 @@ def _measure(args: argparse.Namespace, onnx_dir: Path) -> None:
         "date": known["date"],
         "machine": known["machine"],
         "versions": _versions(args.setting),
-        "threads": "1, processor time" if args.processor_time else str(args.threads),
+        "threads": how_it_ran(args.threads, processor_time=args.processor_time),
         "run": datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S"),
         "setting": args.setting,
         "mode": args.mode,
@@ -136,6 +139,13 @@ def _measure(args: argparse.Namespace, onnx_dir: Path) -> None:
         sys.stdout.flush()
         if args.out:
             table.append(args.out, [row])
+
+
+def how_it_ran(threads: int, *, processor_time: bool) -> str:
+    """Threads, the clock, and whether the process keeps memory that it has had."""
+    kept = os.environ.get("MALLOC_MMAP_MAX_") == "0" and "MALLOC_TRIM_THRESHOLD_" in os.environ
+    parts = (str(threads), processor_time * "processor time", kept * "memory kept")
+    return ", ".join(filter(None, parts))
 
 
 def _versions(setting: str) -> str:

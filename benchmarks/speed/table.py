@@ -83,7 +83,10 @@ def markdown(rows: Sequence[Row]) -> str:
         setting, mode, size, batch, threads = group
         where = f"{setting}, {mode}, {size} x {size}, batch {batch}, threads: {threads}"
         parts.append(f"### {where}\n\n{_table(some)}")
-    parts.append(f"### Targets\n\n{_targets(rows)}")
+    for threads in dict.fromkeys(r["threads"] for r in rows):
+        found = _targets([r for r in rows if r["threads"] == threads])
+        if found:
+            parts.append(f"### Targets, threads: {threads}\n\n{_with_heads(found)}")
     parts.append(f"### Exponents of the number of tokens, from 448 on\n\n{_exponents(rows)}")
     return "\n\n".join(parts) + "\n"
 
@@ -101,22 +104,29 @@ def _table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _targets(rows: Sequence[Row]) -> str:
-    lines = [
-        "| model | against | where | wanted | median | least | reached |",
-        "| --- | --- | --- | ---: | ---: | ---: | --- |",
-    ]
+def _targets(rows: Sequence[Row]) -> list[str]:
+    """A line for each target whose models were measured in one run."""
+    lines = []
     for target in TARGETS:
         for setting in target.settings:
-            where = f"{setting}, {target.mode}, {target.size}"
             ratios = ratio(rows, target, setting)
             if ratios is None:
-                found = "| | | not measured in one run |"
-            else:
-                reached = "yes" if ratios[0] <= target.times else "no"
-                found = f"| {ratios[0]:.2f} | {ratios[1]:.2f} | {reached} |"
-            lines.append(f"| {target.model} | {target.other} | {where} | {target.times} {found}")
-    return "\n".join(lines)
+                continue
+            where = f"{setting}, {target.mode}, {target.size}"
+            reached = "yes" if ratios[0] <= target.times else "no"
+            found = f"{ratios[0]:.2f} | {ratios[1]:.2f} | {reached}"
+            lines.append(
+                f"| {target.model} | {target.other} | {where} | {target.times} | {found} |"
+            )
+    return lines
+
+
+def _with_heads(targets: Sequence[str]) -> str:
+    heads = (
+        "| model | against | where | wanted | median | least | reached |",
+        "| --- | --- | --- | ---: | ---: | ---: | --- |",
+    )
+    return "\n".join((*heads, *targets))
 
 
 def ratio(rows: Sequence[Row], target: Target, setting: str) -> tuple[float, float] | None:
@@ -154,14 +164,15 @@ def exponent(rows: Sequence[Row], what: str) -> float:
 
 def _exponents(rows: Sequence[Row], fit_from: int = 448) -> str:
     lines = ["| model | where | sizes | time | peak memory |", "| --- | --- | --- | ---: | ---: |"]
-    for key in dict.fromkeys((r["model"], r["setting"], r["mode"]) for r in rows):
-        some = [r for r in rows if (r["model"], r["setting"], r["mode"]) == key]
+    group = ("model", "setting", "mode", "threads")
+    for key in dict.fromkeys(tuple(r[c] for c in group) for r in rows):
+        some = [r for r in rows if tuple(r[c] for c in group) == key]
         some = [r for r in some if int(r["size"]) >= fit_from]
         if len({r["size"] for r in some}) < 2:
             continue
         sizes = ", ".join(sorted({r["size"] for r in some}, key=int))
         slopes = f"{exponent(some, 'least_s'):.2f} | {exponent(some, 'peak_mb'):.2f}"
-        lines.append(f"| {key[0]} | {key[1]}, {key[2]} | {sizes} | {slopes} |")
+        lines.append(f"| {key[0]} | {', '.join(key[1:])} | {sizes} | {slopes} |")
     return "\n".join(lines)
 
 
@@ -175,8 +186,9 @@ def plot(rows: Sequence[Row], setting: str, mode: str, folder: Path, fit_from: i
     rows = [r for r in newest(rows) if (r["setting"], r["mode"]) == (setting, mode)]
     for what, label in (("images_per_s", "images/s"), ("peak_mb", "peak memory of an image (MB)")):
         figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
-        for model in dict.fromkeys(r["model"] for r in rows):
-            some = sorted((r for r in rows if r["model"] == model and r[what]), key=_side)
+        for model, threads in dict.fromkeys((r["model"], r["threads"]) for r in rows):
+            here = (r for r in rows if (r["model"], r["threads"]) == (model, threads) and r[what])
+            some = sorted(here, key=_side)
             if len(some) < 2:
                 continue
             value = "least_s" if what == "images_per_s" else what
@@ -184,7 +196,9 @@ def plot(rows: Sequence[Row], setting: str, mode: str, folder: Path, fit_from: i
             fit = "" if math.isnan(slope) else f", exponent {slope:.2f}"
             scale = [1.0 if what == "images_per_s" else float(r["batch"]) for r in some]
             heights = [float(r[what]) / s for r, s in zip(some, scale, strict=True)]
-            axes.plot([_side(r) for r in some], heights, "o-", label=f"{model}{fit}")
+            axes.plot(
+                [_side(r) for r in some], heights, "o-", label=f"{model}, threads: {threads}{fit}"
+            )
         axes.set(xscale="log", yscale="log", xlabel="side of the image (pixels)", ylabel=label)
         axes.set_title(f"{setting}, {mode}: {rows[0]['machine'] if rows else ''}")
         if axes.lines:

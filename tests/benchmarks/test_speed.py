@@ -6,7 +6,7 @@ import torch
 from tolerances import TOLERANCE
 
 from benchmarks.speed import table
-from benchmarks.speed.__main__ import main
+from benchmarks.speed.__main__ import how_it_ran, main
 from benchmarks.speed.floor import products_of
 from benchmarks.speed.plain import plain
 from benchmarks.speed.subjects import Subject, create, run
@@ -56,6 +56,48 @@ def test_an_exponent_is_of_one_image_and_the_number_of_pixels():
     rows = [row(size=str(s), batch=str(b), least_s=str(b * s**3)) for s, b in sizes]
     assert table.exponent(rows, "least_s") == pytest.approx(1.5)
     assert math.isnan(table.exponent(rows[:1], "least_s"))
+
+
+def test_rows_measured_in_another_way_are_not_mixed(tmp_path):
+    kept = "2, memory kept"
+    rows = [
+        row(model="cvt_ls_13", run="1", size=size, batch="1", threads=threads, least_s=least)
+        for threads, times in (("2", ("1", "8")), (kept, ("1", "4")))
+        for size, least in zip(("448", "896"), times, strict=True)
+    ]
+    for threads, times in (("2", ("2", "1")), (kept, ("3", "1"))):
+        for model, least in zip(("vil_ls_medium", "swin_small"), times, strict=True):
+            rows.append(row(model=model, run=threads, threads=threads, median_s=least, least_s="1"))
+    rows = [{"median_s": "1", "peak_mb": ""} | {k: v for k, v in r.items() if v} for r in rows]
+    rows = [dict.fromkeys(table.COLUMNS, "") | r for r in rows]
+    text = table.markdown(rows)
+    assert "| cvt_ls_13 | float32, forward, 2 | 448, 896 | 1.50 |" in text
+    assert f"| cvt_ls_13 | float32, forward, {kept} | 448, 896 | 1.00 |" in text
+    of_kept = text.index(f"### Targets, threads: {kept}")
+    assert (
+        "| vil_ls_medium | swin_small | float32, forward, 224 | 1.0 | 2.00 | 1.00 | no |"
+        in (text[:of_kept])
+    )
+    assert "| 1.0 | 3.00 | 1.00 | no |" in text[of_kept:]
+    table.plot(rows, "float32", "forward", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "2"),
+        ({"MALLOC_MMAP_MAX_": "0"}, "2"),
+        ({"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1"}, "2, memory kept"),
+    ],
+)
+def test_a_row_says_whether_the_process_keeps_its_memory(environment, expected, monkeypatch):
+    for name in ("MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert how_it_ran(2, processor_time=False) == expected
+    assert how_it_ran(1, processor_time=True).startswith("1, processor time")
 
 
 @pytest.mark.slow
