@@ -104,7 +104,7 @@ def test_a_short_run_reports_and_draws_and_is_continued(tmp_path, capsys):
     assert capsys.readouterr().out.count("seed 0, ") == len(ARMS)
     assert picture.read_bytes().startswith(b"\x89PNG")
     found = read(rows)
-    assert list(found) == [Run(name, 0, 20, 3) for name in ARMS]
+    assert list(found) == [Run(name, 0, 20, 3, 16) for name in ARMS]
     main([*argv, "--seeds", "1"])
     assert "seed 0, " not in capsys.readouterr().out
     assert read(rows) == found
