@@ -202,7 +202,7 @@ def plot(rows: Sequence[Row], setting: str, mode: str, folder: Path, fit_from: i
         axes.set(xscale="log", yscale="log", xlabel="side of the image (pixels)", ylabel=label)
         axes.set_title(f"{setting}, {mode}: {rows[0]['machine'] if rows else ''}")
         if axes.lines:
-            axes.legend()
+            figure.legend(loc="outside lower center")
         figure.savefig(folder / f"speed_{setting}_{mode}_{what.removesuffix('_mb')}.png", dpi=90)
         plt.close(figure)
 
