@@ -262,7 +262,7 @@ def draw(scores: Scores, marks: Marks, classes: int, path: Path) -> None:
     axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
     axis.set_xticks(range(len(scores)), labels=list(scores))
     axis.set(ylabel="balanced accuracy")
-    axis.legend()
+    axis.legend(loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=60)
 
@@ -313,15 +313,20 @@ def complete(path: Path, wanted: Sequence[Run]) -> dict[Run, Score]:
 def _keep_marks(path: Path, run: Run, model: nn.Module) -> None:
     with torch.inference_mode():
         mark = model(one_canvas(run.classes)[0])[0, ..., 0].sigmoid()
-    marks = {**read_marks(path), run.attention: mark.tolist()}
-    path.with_suffix(".json").write_text(json.dumps(marks), encoding="utf-8")
+    kept = {**_kept_marks(path), str(run): mark.tolist()}
+    path.with_suffix(".json").write_text(json.dumps(kept), encoding="utf-8")
 
 
-def read_marks(path: Path) -> Marks:
-    """What the models of seed 0 said, kept beside the rows."""
+def _kept_marks(path: Path) -> Marks:
     kept = path.with_suffix(".json")
     marks: Marks = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     return marks
+
+
+def read_marks(path: Path, runs: Sequence[Run]) -> Marks:
+    """What the models of these runs said, by attention, as far as it was kept beside the rows."""
+    kept = _kept_marks(path)
+    return {run.attention: kept[str(run)] for run in runs if str(run) in kept}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -347,7 +352,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = complete(args.csv, wanted)
     scores = {name: [found[run] for run in wanted if run.attention == name] for name in ARMS}
     sys.stdout.write(f"\n{table(scores)}\n")
-    draw(scores, read_marks(args.csv), args.classes, args.picture)
+    draw(scores, read_marks(args.csv, wanted), args.classes, args.picture)
 
 
 if __name__ == "__main__":

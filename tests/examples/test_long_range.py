@@ -15,6 +15,7 @@ from examples.long_range import (
     main,
     reach,
     read,
+    read_marks,
     same_as_corner,
     table,
 )
@@ -108,3 +109,6 @@ def test_a_short_run_reports_and_draws_and_is_continued(tmp_path, capsys):
     main([*argv, "--seeds", "1"])
     assert "seed 0, " not in capsys.readouterr().out
     assert read(rows) == found
+    assert set(read_marks(rows, list(found))) == set(ARMS)
+    others = [run._replace(steps=21) for run in found]
+    assert read_marks(rows, others) == {}  # what another run said is not drawn
