@@ -42,7 +42,7 @@ class ReducedCrop:
             resampling = random.choice(resampling)
         whole = image.size
         scale = reduction((height, width), self.crop.size)
-        image.draft(None, (whole[0] // scale, whole[1] // scale))  # type: ignore[arg-type]
+        image.draft(None, (whole[0] // scale, whole[1] // scale))
         if image.size == whole:
             decoded = image.convert(self.mode)
             cut: Image.Image = functional.resized_crop(decoded, *box, self.crop.size, resampling)
