@@ -79,6 +79,34 @@ def test_a_grey_model_gets_grey_crops(tmp_path):
         assert next(iter(loader.epoch(0)))[0].shape == (2, 1, SIDE, SIDE)
 
 
+@pytest.mark.parametrize(
+    ("kind", "mode", "how"),
+    [
+        ("jpg", "CMYK", {}),
+        ("jpg", "L", {}),
+        ("jpg", "RGB", {"progressive": True}),
+        ("mpo", "RGB", {"save_all": True, "append_images": [Image.new("RGB", (64, 64))]}),
+    ],
+)
+def test_any_kind_of_jpeg_is_reduced(kind, mode, how, tmp_path):
+    config = _folder(tmp_path, "jpg", (20 * SIDE, 15 * SIDE))
+    (file,) = (tmp_path / "train").rglob("*.jpg")
+    picture = Image.open(file).convert(mode)
+    picture.save(file, format="MPO" if kind == "mpo" else "JPEG", **how)
+    full, reduced = (_batch(config, reduced_decoding=on) for on in (False, True))
+    gap = (full - reduced).abs().mean() * 127.5
+    assert 0 < gap < 3
+
+
+def test_a_damaged_file_is_named_as_without_it(tmp_path):
+    config = _folder(tmp_path, "jpg", (20 * SIDE, 15 * SIDE))
+    (file,) = (tmp_path / "train").rglob("*.jpg")
+    file.write_bytes(file.read_bytes()[:2000])
+    for on in (False, True):
+        with pytest.raises(ConfigError, match=r"--max-unreadable 0 is exceeded: .*0\.jpg: "):
+            _batch(config, reduced_decoding=on, max_unreadable=0)
+
+
 @pytest.mark.parametrize("more", [{"no_aug": True}, {"train_crop_mode": "rkrc"}])
 def test_another_crop_is_refused(more):
     with pytest.raises(ConfigError, match="--reduced-decoding needs the random resized crop"):
