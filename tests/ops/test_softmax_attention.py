@@ -83,6 +83,12 @@ def test_rules_are_taken_unless_overruled(monkeypatch):
         assert rules.choose_attention("auto", q, k) == "fused"
 
 
+@pytest.mark.parametrize(("threads", "times"), [(1, 1), (2, 2), (16, 16), (192, 16)])
+def test_a_piece_grows_with_the_threads_that_share_it(threads, times, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert rules.piece() == times * rules.PIECE
+
+
 def test_an_unknown_implementation_is_an_error():
     q = torch.zeros(1, 1, 4, 8)
     with pytest.raises(ValueError, match=r"must be 'auto', 'fused' or 'products', got 'fast'"):

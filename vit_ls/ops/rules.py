@@ -38,7 +38,10 @@ WINDOW_PRODUCTS = PRODUCTS | {
 
 PIECE = 2**21
 """Bytes of scores that inference on a CPU makes at a time for each of its threads: few enough to
-stay in the cache, and enough to be worth dividing among them."""
+stay in the cache, and enough to be worth dividing among them. Measured with one thread and two."""
+
+PIECE_THREADS = 16
+"""Threads beyond these add nothing to a piece, whose memory would be large on large machines."""
 
 FUSED_HEADS = 65_535
 """Heads, times windows, that one call of the fused kernel gets. Those of CUDA count them in a
@@ -108,7 +111,7 @@ def choose_attention(impl: str, q: Tensor, k: Tensor) -> str:
 
 def piece() -> int:
     """Bytes of scores that inference on a CPU makes at a time."""
-    return PIECE * torch.get_num_threads()
+    return PIECE * min(torch.get_num_threads(), PIECE_THREADS)
 
 
 def in_pieces(q: Tensor) -> bool:
