@@ -6,6 +6,7 @@ import importlib
 import re
 import shlex
 import sys
+from itertools import dropwhile
 
 import pytest
 from documents import PAGES, ROOT, blocks_of
@@ -24,6 +25,7 @@ def commands():
         yield from _PYTHON.findall(PAGES[page])
 
 
+_SETTING = re.compile(r"[A-Z_]+=\S*")  # of the environment, before a command
 COMMANDS = sorted({command for command in commands() if command})
 
 
@@ -63,7 +65,7 @@ def parse_only(monkeypatch):
 @pytest.mark.usefixtures("parse_only")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_is_one(command, monkeypatch):
-    words = shlex.split(command)
+    words = list(dropwhile(_SETTING.fullmatch, shlex.split(command)))
     program = program_of(words)
     if program is None:
         check_tool(words)
