@@ -105,7 +105,7 @@ def forward_call(inputs: Inputs, out: Tensor, lse: Tensor) -> Call:
     """The forward, which writes `out` [B,H,W,C] and `lse` [B,h,H,W]."""
     tiles = _by_queries(inputs)
     arguments = _common(inputs) | _front(inputs) | tiles | {"out": out, "lse": lse}
-    warps = 4 if tiles["BLOCK_T"] > 16 else 2
+    warps = _warps(inputs, 4 if tiles["BLOCK_T"] > 16 else 2)
     return Call("triton_kernels", "forward", _query_programs(inputs, tiles), arguments, warps)
 
 
@@ -148,7 +148,7 @@ def _queries(inputs: Inputs, outputs: Outputs, gradients: Gradients) -> Call:
     tiles = _by_queries(inputs)
     arguments = _common(inputs) | _front(inputs) | tiles | outputs._asdict()
     arguments |= {"grad_q": gradients.q, "delta": gradients.delta}
-    warps = 4 if tiles["BLOCK_T"] > 16 else 2
+    warps = _warps(inputs, 4 if tiles["BLOCK_T"] > 16 else 2)
     return Call("triton_backward", "queries", _query_programs(inputs, tiles), arguments, warps)
 
 
@@ -166,7 +166,7 @@ def _keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Cal
     arguments |= {"grad_k": gradients.kv[0], "grad_v": gradients.kv[1]}
     parts = halves[0] * halves[1] * -(-part // tiles["BLOCK_J"])
     programs = count_windows(inputs) * inputs.num_heads * parts
-    return Call("triton_backward", "keys", programs, arguments, 4)
+    return Call("triton_backward", "keys", programs, arguments, _warps(inputs, 4))
 
 
 def _front_keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Call:
@@ -179,7 +179,8 @@ def _front_keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) 
     for absent in ("k", "v", "bias", "key_pos", "valid", "kv_b", "kv_y", "kv_x", "K", "SA", "SW"):
         del arguments[absent]
     programs = B * inputs.num_heads * front_parts(inputs) * -(-E // tiles["BLOCK_E"])
-    return Call("triton_backward", "front_keys", programs, arguments, 4)
+    warps = _warps(inputs, 4) if tiles["BLOCK_E"] > 16 else 4
+    return Call("triton_backward", "front_keys", programs, arguments, warps)
 
 
 def _tables(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Call:
@@ -190,7 +191,7 @@ def _tables(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> C
     arguments |= {"grad_bias": gradients.bias, "grad_key_pos": gradients.key_pos}
     key_tiles = -(-arguments["K"] // blocks["BLOCK_K"])
     programs = parts * inputs.num_heads * table_tiles(inputs) * key_tiles
-    return Call("triton_backward", "tables", programs, arguments, 4)
+    return Call("triton_backward", "tables", programs, arguments, _warps(inputs, 4))
 
 
 def _common(inputs: Inputs) -> dict[str, Any]:
@@ -199,7 +200,6 @@ def _common(inputs: Inputs) -> dict[str, Any]:
     H, W, C = q.shape[1:]
     (a, b), (sa, sb) = _window(inputs), inputs.halo
     D = C // inputs.num_heads
-    how = "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     return {
         "q": q,
         "k": kv[0],
@@ -221,7 +221,7 @@ def _common(inputs: Inputs) -> dict[str, Any]:
         "K": (a + 2 * sa) * (b + 2 * sb) if inputs.window[0] else 0,
         "D": D,
         "BLOCK_D": max(_power(D), 16),
-        "PRECISION": how,
+        "PRECISION": _precision(),
     }
 
 
@@ -248,7 +248,7 @@ def _by_queries(inputs: Inputs) -> dict[str, int]:
     return {
         "BLOCK_T": _block(a * b, _wide(inputs)),
         "BLOCK_E": _block(E, 32),
-        "BLOCK_K": _block((a + 2 * sa) * (b + 2 * sb), 32),
+        "BLOCK_K": 32 if _exact(inputs) else _block((a + 2 * sa) * (b + 2 * sb), 32),
     }
 
 
@@ -282,6 +282,21 @@ def _tokens(inputs: Inputs) -> int:
 def _wide(inputs: Inputs) -> int:
     """The largest side of a tile: in float32 a tile takes twice the registers."""
     return 32 if inputs.q.dtype == torch.float32 else 64
+
+
+def _warps(inputs: Inputs, warps: int) -> int:
+    """Of a program: twice as many for exact products of float32, whose registers spill else."""
+    return 2 * warps if _exact(inputs) else warps
+
+
+def _exact(inputs: Inputs) -> bool:
+    """Whether products are of float32 and exact, which no tensor core makes."""
+    return inputs.q.dtype == torch.float32 and _precision() == "ieee"
+
+
+def _precision() -> str:
+    """Of float32 products."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def _block(size: int, largest: int) -> int:
