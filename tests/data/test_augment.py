@@ -100,6 +100,7 @@ def test_an_operation_that_fails_is_named_with_its_argument() -> None:
         NamedSteps([RandAugment([rotate], 1)])(grey)
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_an_augmentation_that_fails_ends_a_run_with_one_line(
     digit_folder: Path, tmp_path: Path, workers: str

@@ -41,6 +41,7 @@ class Ten(FourColours):
         return nn.functional.pad(super().forward(x), (0, 6))
 
 
+@pytest.mark.landing
 def test_a_module_gives_what_the_command_writes(tmp_path: Path) -> None:
     out = ["--output", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
     ask = ["--model", "test_resnet", "--random-weights", "--img-size", "32", "--suites", "digits"]

@@ -49,6 +49,7 @@ def written(bench: Bench, suites: dict[str, int]) -> dict[str, bytes]:
     return {str(path.relative_to(bench.output)): path.read_bytes() for path in files}
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_run_that_ends_in_the_middle_goes_on_to_the_same_bytes(
     suite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

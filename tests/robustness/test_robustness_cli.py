@@ -162,6 +162,7 @@ def test_doctor_names_every_fault_with_its_mend(
         assert any(words in line for line in lines), words
 
 
+@pytest.mark.landing
 def test_comparison_works_when_a_model_lacks_a_benchmark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
