@@ -137,6 +137,7 @@ def test_a_mistake_in_the_file_is_named_with_its_line(
         (["--batch-size", "0"], "--batch-size must be positive, got 0."),
         (["--aug-splits", "1e308"], "--aug-splits must be at most 2147483647, got 1000000000"),
         (["--aug-splits", "65"], "--aug-splits must be at most 64, got 65."),
+        (["--crop-pct", "8.9e-308"], "--crop-pct must be at least 0.05, got 8.9e-308."),
         (["--recount", "1001"], "--recount must be at most 1000, got 1001."),
         (["--epochs", "2147483648"], "--epochs must be at most 2147483647, got 2147483648."),
         (["--lr", "fast"], "--lr must be a number, got 'fast'."),

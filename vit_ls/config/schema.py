@@ -58,7 +58,7 @@ class DataConfig:
     in_chans: int | None = _f(None, "input channels; default: the model's", _POSITIVE)
     input_size: list[int] | None = _f(None, "channels, height, width", Rule(above=0, lengths=(3,)))
     crop_pct: float | None = _f(
-        None, "share of the centre crop in evaluation", Rule(above=0, most=1)
+        None, "share of the centre crop in evaluation", Rule(least=0.05, most=1)
     )
     crop_mode: str | None = _f(None, "crop in evaluation", Rule(choices=_CROPS))
     mean: list[float] | None = _f(None, "mean of the normalisation", Rule(lengths=(1, 3)))
