@@ -34,12 +34,14 @@ import numpy as np
 import torch
 from PIL import Image
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, create_loader
-from torchvision.transforms import RandomResizedCrop
+from torchvision.transforms import InterpolationMode, RandomResizedCrop
+from torchvision.transforms.functional import resized_crop
 
 from benchmarks.machine import machine
 from vit_ls.config import TrainConfig
 from vit_ls.data import open_splits, train_batches
 from vit_ls.data.augment import train_transform
+from vit_ls.data.reduced import decode as reduced_decode
 from vit_ls.data.reduced import reduction
 from vit_ls.engine import Ranks
 from vit_ls.rng import seed, seeded
@@ -162,14 +164,12 @@ def decode(
         reduced: Decode at a reduced scale where the crop keeps at least `size` pixels a side.
     """
     with Image.open(file) as image:
-        top, left, height, width = crop
-        scale = _scale(crop, size) if reduced else 1
-        whole = image.size
-        if scale > 1:
-            image.draft("RGB", (whole[0] // scale, whole[1] // scale))
-        x, y = image.size[0] / whole[0], image.size[1] / whole[1]
-        box = (left * x, top * y, (left + width) * x, (top + height) * y)
-        return image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC, box)
+        if reduced:
+            return reduced_decode(image, crop, (size, size), "RGB", InterpolationMode.BICUBIC)
+        cut: Image.Image = resized_crop(
+            image.convert("RGB"), *crop, [size, size], InterpolationMode.BICUBIC
+        )
+        return cut
 
 
 def _policy(args: argparse.Namespace) -> str:

@@ -319,7 +319,12 @@ def _keep_marks(path: Path, run: Run, model: nn.Module) -> None:
 
 def _kept_marks(path: Path) -> Marks:
     kept = path.with_suffix(".json")
-    marks: Marks = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    try:
+        marks: Marks = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    except ValueError as error:  # of the encoding too
+        raise ConfigError(
+            f"{kept} must be what examples/long_range.py wrote; move it away."
+        ) from error
     return marks
 
 

@@ -97,6 +97,12 @@ def test_a_file_of_something_else_is_not_continued(content, tmp_path):
         read(file)
 
 
+def test_marks_that_were_cut_off_are_named(tmp_path):
+    (tmp_path / "rows.json").write_text('{"Run(')
+    with pytest.raises(ConfigError, match=r"rows\.json must be what examples/long_range\.py wrote"):
+        read_marks(tmp_path / "rows.csv", [])
+
+
 @pytest.mark.slow
 def test_a_short_run_reports_and_draws_and_is_continued(tmp_path, capsys):
     picture, rows = tmp_path / "long_range.png", tmp_path / "rows.csv"

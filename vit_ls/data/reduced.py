@@ -13,7 +13,7 @@ from timm.data.transforms import (
     interp_mode_to_str,
     str_to_pil_interp,
 )
-from torchvision.transforms import functional
+from torchvision.transforms import InterpolationMode, functional
 
 SCALES = (8, 4, 2)
 
@@ -34,25 +34,44 @@ class ReducedCrop:
 
     def __call__(self, image: Image.Image) -> Image.Image:
         """The crop, decoded and resized."""
-        top, left, height, width = box = self.crop.get_params(
-            image, self.crop.scale, self.crop.ratio
-        )
+        box = self.crop.get_params(image, self.crop.scale, self.crop.ratio)
         resampling: Any = self.crop.interpolation
         if isinstance(resampling, tuple | list):
             resampling = random.choice(resampling)
-        whole = image.size
-        scale = reduction((height, width), self.crop.size)
-        image.draft(None, (whole[0] // scale, whole[1] // scale))
-        if image.size == whole:
-            decoded = image.convert(self.mode)
-            cut: Image.Image = functional.resized_crop(decoded, *box, self.crop.size, resampling)
-            return cut
-        x, y = image.size[0] / whole[0], image.size[1] / whole[1]
-        return image.convert(self.mode).resize(
-            (self.crop.size[1], self.crop.size[0]),
-            str_to_pil_interp(interp_mode_to_str(resampling)),
-            (left * x, top * y, (left + width) * x, (top + height) * y),
+        return decode(image, box, self.crop.size, self.mode, resampling)
+
+
+def decode(
+    image: Image.Image,
+    crop: tuple[int, int, int, int],
+    size: tuple[int, int],
+    mode: str,
+    resampling: InterpolationMode,
+) -> Image.Image:
+    """Decode an opened file, at a reduced scale if the crop allows it, and resize the crop.
+
+    Args:
+        image: Opened and not decoded.
+        crop: Top, left, height, width in pixels of the whole image.
+        size: Height and width of the result, in pixels.
+        mode: Of the result, as Pillow names it.
+        resampling: Of the resizing.
+    """
+    top, left, height, width = crop
+    whole = image.size
+    scale = reduction((height, width), size)
+    image.draft(None, (whole[0] // scale, whole[1] // scale))
+    if image.size == whole:
+        cut: Image.Image = functional.resized_crop(
+            image.convert(mode), *crop, list(size), resampling
         )
+        return cut
+    x, y = image.size[0] / whole[0], image.size[1] / whole[1]
+    return image.convert(mode).resize(
+        (size[1], size[0]),
+        str_to_pil_interp(interp_mode_to_str(resampling)),
+        (left * x, top * y, (left + width) * x, (top + height) * y),
+    )
 
 
 def reduction(crop: tuple[int, int], size: tuple[int, int]) -> int:

@@ -242,7 +242,10 @@ def _front(inputs: Inputs) -> dict[str, Any]:
 
 
 def _by_queries(inputs: Inputs) -> dict[str, int]:
-    """Tiles of queries and, of half their side, keys: whole ones spill registers on sm_80."""
+    """Tiles of queries and, of half their side, keys: whole ones spill registers on sm_80.
+
+    So do the smallest tiles of keys where products are exact.
+    """
     (a, b), (sa, sb) = _window(inputs), inputs.halo
     E = 1 if inputs.front is None else inputs.front.shape[2]
     return {
