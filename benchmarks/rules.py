@@ -109,7 +109,7 @@ def _calls(batch: int, how: dict, trained: bool) -> Iterator[tuple[str, str, str
             for impl in ("fused", "products")
         }
         with torch.set_grad_enabled(trained):
-            yield "tokens", name, rules.choose_attention("auto", q, k), calls
+            yield "tokens", name, rules.choose_attention("auto", q, k, mask), calls
 
 
 def _least(calls: Calls, repeats: int, trained: bool, device: str) -> dict[str, float]:

@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vit_ls.grid import (
+    add_halo,
+    cut_halo,
     halo_mask,
     merge,
     num_windows,
@@ -14,6 +16,7 @@ from vit_ls.grid import (
 )
 
 sizes = st.integers(1, 13)
+small = st.integers(1, 4)
 windows = st.tuples(st.integers(1, 6), st.integers(1, 6))
 halos = st.tuples(st.integers(0, 5), st.integers(0, 5))
 
@@ -92,6 +95,33 @@ def test_gradients_of_overlapping_windows_add_up():
     # a token is a key of its own window, and of each window that it borders on
     times = torch.tensor([1.0, 2.0, 2.0, 1.0])
     assert torch.equal(x.grad[0, :, :, 0], times[:, None] * times)
+
+
+@given(small, small, windows, halos)
+def test_the_gradient_of_a_cut_is_that_of_unfold(Nh, Nw, window, halo):
+    (a, b), (sa, sb) = window, halo
+    x = torch.randn(2, Nh * a + 2 * sa, Nw * b + 2 * sb, 3, dtype=torch.double, requires_grad=True)
+    tiles = cut_halo(x, window, halo)
+    unfolded = x.unfold(1, a + 2 * sa, a).unfold(2, b + 2 * sb, b).permute(0, 1, 2, 4, 5, 3)
+    assert torch.equal(tiles, unfolded)
+    weights = torch.randn_like(tiles)
+    (actual,) = torch.autograd.grad(tiles, x, weights)
+    (expected,) = torch.autograd.grad(unfolded, x, weights)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(add_halo(weights, window, halo), expected)
+
+
+@pytest.mark.parametrize(("window", "halo"), [((3, 2), (1, 1)), ((2, 2), (3, 0)), ((2, 3), (0, 0))])
+def test_a_cut_has_all_kinds_of_derivatives(window, halo):
+    def move(x):
+        return cut_halo(x, window, halo)
+
+    side = (2 * window[0] + 2 * halo[0], 2 * window[1] + 2 * halo[1])
+    x = torch.randn(1, *side, 1, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(move, x, check_forward_ad=True, check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: move(x) ** 2, x)
+    per_sample = torch.func.vmap(torch.func.grad(lambda x: move(x).square().sum()))(x[None])
+    assert torch.equal(per_sample[0], torch.func.grad(lambda x: move(x).square().sum())(x))
 
 
 @pytest.mark.parametrize(("size", "window", "expected"), [(1, 7, 1), (7, 7, 1), (8, 7, 2)])

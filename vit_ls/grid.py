@@ -6,9 +6,12 @@ Dim letters of the whole package:
     = (a + 2 sa)(b + 2 sb) keys, where (sa, sb) is its halo.
 
 Every index move is named and has its inverse beside it: `partition` and `merge`, `pad_to_multiple`
-and `crop`. Sizes are (height, width) in tokens. No function branches on a shape in a
-graph, so all of them trace with symbolic sizes.
+and `crop`; `cut_halo`, whose windows overlap, has its adjoint, `add_halo`. Sizes are (height,
+width) in tokens. No function branches on a shape in a graph, so all of them trace with symbolic
+sizes.
 """
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -66,6 +69,59 @@ def cut_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tenso
 
     [B,Nh*a+2sa,Nw*b+2sb,C] -> [B,Nh,Nw,a+2sa,b+2sb,C]
     """
+    if halo[0] == 0 and halo[1] == 0:
+        return cut(x, window)
+    if not torch.jit.is_scripting():  # noqa: SIM102  TorchScript must not see the inner one
+        # on a CPU the backward pass of `unfold` takes several times as long
+        if not _in_a_graph(x) and x.requires_grad and torch.is_grad_enabled() and x.is_cpu:
+            return _CutHalo.apply(x, window, halo)
+    return _cut_halo(x, window, halo)
+
+
+def add_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tensor:
+    """The adjoint of `cut_halo`, its gradient: each token is the sum of its copies.
+
+    [B,Nh,Nw,a+2sa,b+2sb,C] -> [B,Nh*a+2sa,Nw*b+2sb,C]
+    """
+    (a, b), (sa, sb) = window, halo
+    B, Nh, Nw, K_h, K_w, C = x.shape
+    grid = x.new_zeros(B, Nh * a + 2 * sa, Nw * b + 2 * sb, C)
+    for top in range(0, K_h, a):
+        for left in range(0, K_w, b):
+            # the part from (top, left) of each window, at most a window in size: none overlap
+            rows, columns = min(a, K_h - top), min(b, K_w - left)
+            part = x.narrow(3, top, rows).narrow(4, left, columns)
+            tokens = grid.narrow(1, top, (Nh - 1) * a + rows)
+            tokens = tokens.narrow(2, left, (Nw - 1) * b + columns)
+            # [B,H,W,C] -> [B,Nh,Nw,C,rows,columns] -> [B,Nh,Nw,rows,columns,C]
+            tokens = tokens.unfold(1, rows, a).unfold(2, columns, b).permute(0, 1, 2, 4, 5, 3)
+            tokens += part
+    return grid
+
+
+class _CutHalo(torch.autograd.Function):
+    """`_cut_halo` with `add_halo` as its gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tensor:
+        return _cut_halo(x, window, halo)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
+        _, ctx.window, ctx.halo = inputs
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return add_halo(grad, ctx.window, ctx.halo), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _cut_halo(tangent, ctx.window, ctx.halo)
+
+
+def _cut_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tensor:
     # [B,H,W,C] -> [B,Nh,Nw,C,a+2sa,b+2sb]
     x = x.unfold(1, window[0] + 2 * halo[0], window[0]).unfold(
         2, window[1] + 2 * halo[1], window[1]

@@ -83,6 +83,15 @@ def test_rules_are_taken_unless_overruled(monkeypatch):
         assert rules.choose_attention("auto", q, k) == "fused"
 
 
+def test_a_mask_that_learns_takes_products_for_its_gradient():
+    q, k = torch.zeros(1, 1, 400, 8), torch.zeros(1, 1, 400, 8)
+    mask = torch.zeros(1, 1, 400, 400, requires_grad=True)
+    assert rules.choose_attention("auto", q, k, mask.detach()) == "fused"
+    assert rules.choose_attention("auto", q, k, mask) == "products"
+    with torch.no_grad():
+        assert rules.choose_attention("auto", q, k, mask) == "fused"
+
+
 @pytest.mark.parametrize(("threads", "times"), [(1, 1), (2, 2), (16, 16), (192, 16)])
 def test_a_piece_grows_with_the_threads_that_share_it(threads, times, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)

@@ -68,12 +68,13 @@ class FullAttention(nn.Module):
         bias: Tensor | None = None
         if self.position_bias is not None:
             bias = self.position_bias(geometry.position_index, H, W)[None]
-        h = self.num_heads
-        tokens = self.proj(
-            merge_heads(
-                attend(split_heads(q, h), split_heads(kv[0], h), split_heads(kv[1], h), bias)
-            )
+        k, v = kv.unbind()
+        q, k, v = (
+            split_heads(q, self.num_heads),
+            split_heads(k, self.num_heads),
+            split_heads(v, self.num_heads),
         )
+        tokens = self.proj(merge_heads(attend(q, k, v, bias)))
         G = 0 if g is None else g.shape[1]
         x = tokens[:, G:].unflatten(1, (H, W))
         return x, None if g is None else tokens[:, :G]

@@ -143,7 +143,7 @@ class LongShortAttention(nn.Module):
         )
         if tokens_q is None or tokens is None:
             return self.proj(x), None
-        grid_k, grid_v = (kv[0], kv[1]) if self.read_keys else (x, x)
+        grid_k, grid_v = kv.unbind() if self.read_keys else (x, x)
         g = global_attention(tokens_q, tokens, grid_k, grid_v, token_bias, num_heads=self.num_heads)
         return self.proj(x), self.proj(g)
 

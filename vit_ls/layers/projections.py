@@ -38,9 +38,10 @@ class LinearQKV(nn.Linear):
 
     def tokens(self, g: Tensor) -> QKV:
         """[B,G,C] -> [B,G,C] and [2,B,G,C], by the same weights."""
-        # [...,3C] -> [...,3,C] -> [3,...,C]
-        qkv = self.product(g).unflatten(-1, (3, -1)).movedim(-2, 0)
-        return qkv[0], qkv[1:]
+        C = g.shape[-1]
+        q, kv = self.product(g).split([C, 2 * C], dim=-1)
+        # [...,2C] -> [...,2,C] -> [2,...,C]
+        return q, kv.unflatten(-1, (2, -1)).movedim(-2, 0)
 
     def product(self, x: Tensor) -> Tensor:
         """[...,C] -> [...,3C]."""

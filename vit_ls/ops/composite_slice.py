@@ -172,7 +172,7 @@ def attend_slices(
         [B,H,W,C]
     """
     slices = q.shape[1:3]
-    k, v = kv[0], kv[1]
+    k, v = kv.unbind()
     if pos_q is not None:
         q = q + pos_q
     if pos_k is not None:

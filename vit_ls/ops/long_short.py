@@ -30,8 +30,9 @@ def dynamic_projection(logits: Tensor, kv: Tensor, *, num_heads: int) -> Tensor:
     )
     if not torch.jit.is_scripting():
         hand_over("projection", P)
-    k_bar = P @ split_heads(kv[0].flatten(1, 2), num_heads)
-    v_bar = P @ split_heads(kv[1].flatten(1, 2), num_heads)
+    k, v = kv.flatten(2, 3).unbind()
+    k_bar = P @ split_heads(k, num_heads)
+    v_bar = P @ split_heads(v, num_heads)
     return torch.stack((merge_heads(k_bar), merge_heads(v_bar)))
 
 
@@ -109,10 +110,11 @@ def global_attention(
         mask = F.pad(valid.flatten(1), (q.shape[1], 0), value=1.0)[:, None, None, :]
         if bias is not None:
             mask = torch.where(mask, bias, -torch.inf)
+    k, v = kv.unbind()
     g = attend(
         split_heads(q, num_heads),
-        split_heads(torch.cat((kv[0], grid_k.flatten(1, 2)), dim=1), num_heads),
-        split_heads(torch.cat((kv[1], grid_v.flatten(1, 2)), dim=1), num_heads),
+        split_heads(torch.cat((k, grid_k.flatten(1, 2)), dim=1), num_heads),
+        split_heads(torch.cat((v, grid_v.flatten(1, 2)), dim=1), num_heads),
         mask,
     )
     return merge_heads(g)

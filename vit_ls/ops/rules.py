@@ -31,10 +31,13 @@ PRODUCTS = {
 WINDOW_PRODUCTS = PRODUCTS | {
     ("cpu", "float32", False): ANY,
     ("cpu", "float32 by bfloat16", False): ANY,
-    ("cpu", "float32 by bfloat16", True): 2**13,
+    ("cpu", "float32 by bfloat16", True): ANY,
     ("cpu", "bfloat16", True): ANY,
 }
 """For windows, where products also spare the copies of the keys in front for each window."""
+
+GATHERED = {("cpu", "float32", True)}
+"""Where such windows take their tokens by index, with copies of the keys in front."""
 
 PIECE = 2**21
 """Bytes of scores that inference on a CPU makes at a time for each of its threads: few enough to
@@ -82,13 +85,25 @@ def choose_windows(impl: str, q: Tensor, keys: int) -> str:
         impl = _overruled["windows"]
     if impl != "auto":
         return impl
-    if not use_fused_attn() or torch.onnx.is_in_onnx_export():
+    if torch.onnx.is_in_onnx_export():
+        return "gathered"
+    if not use_fused_attn():
         return "products"
-    return "products" if keys <= WINDOW_PRODUCTS.get(_key(q), 0) else "tiled"
+    key = _key(q)
+    if keys > WINDOW_PRODUCTS.get(key, 0):
+        return "tiled"
+    return "gathered" if key in GATHERED else "products"
 
 
-def choose_attention(impl: str, q: Tensor, k: Tensor) -> str:
+def choose_attention(impl: str, q: Tensor, k: Tensor, mask: Tensor | None = None) -> str:
     """For queries [B,h,T,d] and keys [B,h,K,d]: `impl`, or "fused" or "products" for "auto".
+
+    Args:
+        impl: "auto", "fused" or "products".
+        q: For its device, its dtype and T.
+        k: For K.
+        mask: Added to the scores. One that learns is no matter of speed alone: PyTorch's fused
+            kernel for CPUs has no gradient for it, and products take its place in any case.
 
     Raises:
         ValueError: an unknown impl.
@@ -106,6 +121,8 @@ def choose_attention(impl: str, q: Tensor, k: Tensor) -> str:
         return "products"
     if torch.compiler.is_compiling():  # a graph must not depend on the number of tokens
         return "fused"
+    if mask is not None and mask.requires_grad and torch.is_grad_enabled() and q.is_cpu:
+        return "products"
     return "products" if q.shape[2] * k.shape[2] <= PRODUCTS.get(_key(q), 0) else "fused"
 
 

@@ -38,7 +38,7 @@ def attend(
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
     if not torch.jit.is_scripting():
-        if rules.choose_attention(impl, q, k) == "products":
+        if rules.choose_attention(impl, q, k, mask) == "products":
             return _products(q, k, v, mask)
         # an export would bake the comparison in as a limit of the image's size
         if not torch.compiler.is_exporting() and q.shape[1] > rules.FUSED_HEADS:

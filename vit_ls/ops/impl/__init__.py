@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vit_ls.ops.impl import dense, products, tiled, triton
+from vit_ls.ops.impl import dense, gathered, products, tiled, triton
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.rules import choose_windows
 
@@ -13,6 +13,7 @@ __all__ = ["IMPLEMENTATIONS", "WHY_NOT", "Positions", "Windows", "window_attenti
 
 IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "dense": dense.window_attention,
+    "gathered": gathered.window_attention,
     "products": products.window_attention,
     "tiled": tiled.window_attention,
     "triton": triton.window_attention,

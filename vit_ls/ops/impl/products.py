@@ -19,8 +19,9 @@ from vit_ls.grid import (
 from vit_ls.ops import rules
 from vit_ls.ops.impl import pieces
 from vit_ls.ops.impl.arguments import Positions, Windows
+from vit_ls.ops.impl.front import attend_front
 from vit_ls.ops.recording import hand_over
-from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
+from vit_ls.ops.softmax_attention import softmax_float32
 
 
 def window_attention(
@@ -35,10 +36,7 @@ def window_attention(
     """See `vit_ls.ops.impl.window_attention`, whose row of products this is."""
     H, W, halo = q.shape[1], q.shape[2], windows.halo
     if windows.window[0] == 0:
-        assert front is not None
-        heads = (split_heads(x, num_heads) for x in (q.flatten(1, 2), *front))
-        seen = None if positions.front is None else positions.front[None, :, None, :]
-        return merge_heads(attend(*heads, seen, impl="products")).unflatten(1, (H, W))
+        return attend_front(q, front, positions.front, num_heads, impl="products")
     mask = _seen(H, W, windows, q.device, alone=front is None)
     if rules.in_pieces(q):
         return pieces.window_attention(q, kv, front, mask, positions, windows, num_heads=num_heads)
@@ -62,7 +60,7 @@ def _all_windows(
     """Queries [B,Nh*a,Nw*b,C], keys with their halo -> like the queries."""
     q = cut(q, windows.window)
     kv = cut_halo(kv.flatten(0, 1), windows.window, windows.halo).unflatten(0, (2, -1))
-    k, v = kv[0], kv[1]
+    k, v = kv.unbind()
     if positions.query is not None:
         q = q + positions.query
     if positions.key is not None:
@@ -85,7 +83,7 @@ def _all_windows(
 
 def _with_front(q: Tensor, v: Tensor, scores: Tensor, front: Tensor, bias: Tensor | None) -> Tensor:
     """One softmax over the keys in front [2,B,h,E,d] and the scores [B,h,N,T,K] -> [B,h,N,T,d]."""
-    front_k, front_v = front[0], front[1]
+    front_k, front_v = front.unbind()
     front_scores = (q.flatten(2, 3) @ front_k.transpose(-2, -1)).unflatten(2, q.shape[2:4])
     if bias is not None:
         front_scores = front_scores + bias[:, None, None].to(q.dtype)

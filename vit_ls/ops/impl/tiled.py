@@ -5,7 +5,8 @@ from torch import Tensor
 
 from vit_ls.grid import halo_mask, merge, partition, partition_halo
 from vit_ls.ops.impl.arguments import Positions, Windows
-from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
+from vit_ls.ops.impl.front import attend_front
+from vit_ls.ops.softmax_attention import attend, split_heads
 
 
 def window_attention(
@@ -21,11 +22,11 @@ def window_attention(
     H, W = q.shape[1], q.shape[2]
     window, halo = windows.window, windows.halo
     if window[0] == 0:
-        return _attend_front(q, front, positions.front, num_heads)
+        return attend_front(q, front, positions.front, num_heads)
     q = partition(q, window)
     # k and v in one move: [2,B,H,W,C] -> [2*B,Nh,Nw,a+2sa,b+2sb,C] -> [2,B,Nh,Nw,a+2sa,b+2sb,C]
     kv = partition_halo(kv.flatten(0, 1), window, halo).unflatten(0, (2, -1))
-    k, v = kv[0], kv[1]
+    k, v = kv.unbind()
     grid = q.shape[1:5]
     query_pos, key_pos = positions.query, positions.key
     if query_pos is not None:
@@ -90,15 +91,3 @@ def _mask_with_front(mask: Tensor, bias: Tensor | None, E: int, N: int) -> Tenso
         mask = torch.zeros_like(mask, dtype=bias.dtype).masked_fill(~mask, -torch.inf)
     front = bias.repeat(N, 1)[None, :, None, :].expand(mask.shape[0], -1, mask.shape[2], -1)
     return torch.cat((front, mask), dim=3)
-
-
-def _attend_front(q: Tensor, front: Tensor | None, bias: Tensor | None, num_heads: int) -> Tensor:
-    assert front is not None
-    H, W = q.shape[1], q.shape[2]
-    x = attend(
-        split_heads(q.flatten(1, 2), num_heads),
-        split_heads(front[0], num_heads),
-        split_heads(front[1], num_heads),
-        None if bias is None else bias[None, :, None, :],
-    )
-    return merge_heads(x).unflatten(1, (H, W))

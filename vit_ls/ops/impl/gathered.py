@@ -1,0 +1,116 @@
+"""Window attention for the graphs of runtimes: windows by the indices of their tokens.
+
+Windows stand beside heads, so that what follows the gathers is attention as runtimes know it,
+[B,tokens,heads,d] -> [B,heads,tokens,d] and back, for which OpenVINO has one kernel. The
+overlapping views of the other rows become many transposes there.
+"""
+
+import torch
+from torch import Tensor
+
+from vit_ls.grid import halo_mask, num_windows
+from vit_ls.ops.impl.arguments import Positions, Windows
+from vit_ls.ops.impl.front import attend_front
+from vit_ls.ops.softmax_attention import attend
+
+
+def window_attention(
+    q: Tensor,
+    kv: Tensor,
+    front: Tensor | None,
+    positions: Positions,
+    windows: Windows,
+    *,
+    num_heads: int,
+) -> Tensor:
+    """See `vit_ls.ops.impl.window_attention`, whose gathered row this is."""
+    H, W = q.shape[1], q.shape[2]
+    if windows.window[0] == 0:
+        return attend_front(q, front, positions.front, num_heads, impl="products")
+    queries = _tokens_of_windows(H, W, windows.window, (0, 0), q.device)
+    keys = _tokens_of_windows(H, W, windows.window, windows.halo, q.device)
+    mask = _added(keys, H, W, front, positions, windows, num_heads, q.dtype)
+    kv = kv.flatten(2, 3)
+    if front is not None:
+        E, N = front.shape[2], keys.shape[1]
+        first = torch.arange(E, device=q.device)[:, None].expand(-1, N)
+        kv, keys = torch.cat((front, kv), dim=2), torch.cat((first, keys + E))
+    k, v = kv.unbind()
+    q, k, v = (
+        _take(q.flatten(1, 2), queries, positions.query),
+        _take(k, keys, positions.key),
+        _take(v, keys, None),
+    )
+    # [B,T,N,C] -> [B,T,N*h,d] -> [B,N*h,T,d]
+    heads = (x.unflatten(3, (num_heads, -1)).flatten(2, 3).transpose(1, 2) for x in (q, k, v))
+    # [B,N*h,T,d] -> [B,T,N*h,d] -> [B,T,N,C] -> [B,T*N,C] -> [B,H*W,C]
+    x = attend(*heads, mask, impl="products").transpose(1, 2)
+    x = x.unflatten(2, (-1, num_heads)).flatten(3).flatten(1, 2)
+    return x.index_select(1, _place_in_windows(H, W, windows.window, x.device)).unflatten(1, (H, W))
+
+
+def _take(x: Tensor, tokens: Tensor, positions: Tensor | None) -> Tensor:
+    """The `tokens` [K,N] of x [B,H*W,C], with `positions` [...,C] of K places: [B,K,N,C]."""
+    x = x.index_select(1, tokens.flatten()).unflatten(1, tokens.shape)
+    return x if positions is None else x + positions.flatten(0, 1)[:, None]
+
+
+def _tokens_of_windows(
+    H: int, W: int, window: tuple[int, int], halo: tuple[int, int], device: torch.device
+) -> Tensor:
+    """Index of the tokens of each window in the grid, long [K,N]; outside it, the nearest."""
+    y = _along(H, window[0], halo[0], device)
+    x = _along(W, window[1], halo[1], device)
+    # [a+2sa,1,Nh,1] and [1,b+2sb,1,Nw] -> [K,N]
+    return (y[:, None, :, None] * W + x[None, :, None, :]).flatten(2, 3).flatten(0, 1)
+
+
+def _along(size: int, window: int, halo: int, device: torch.device) -> Tensor:
+    """Place on an axis, long [a+2sa,Nh]."""
+    first = torch.arange(num_windows(size, window), device=device) * window - halo
+    place = torch.arange(window + 2 * halo, device=device)[:, None] + first
+    return place.clamp(0, size - 1)
+
+
+def _place_in_windows(H: int, W: int, window: tuple[int, int], device: torch.device) -> Tensor:
+    """Where each token of the grid is among those of the windows [T,N]: long [H*W]."""
+    (a, b), Nh, Nw = window, num_windows(H, window[0]), num_windows(W, window[1])
+    y, x = torch.arange(H, device=device)[:, None], torch.arange(W, device=device)
+    place = (y % a * b + x % b) * (Nh * Nw) + y // a * Nw + x // b
+    return place.flatten()
+
+
+def _added(
+    keys: Tensor,
+    H: int,
+    W: int,
+    front: Tensor | None,
+    positions: Positions,
+    windows: Windows,
+    num_heads: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Added to the scores [1 or B,N*h,1 or T,E+K]: -inf outside, biases inside."""
+    mask = windows.mask
+    if mask is None:
+        mask = halo_mask(H, W, windows.window, windows.halo, keys.device)
+    # [Nh,Nw,a+2sa,b+2sb] -> [1,N,1,1,K]
+    mask = mask.flatten(2, 3).flatten(0, 1)[None, :, None, None]
+    if windows.valid is not None:
+        real = windows.valid.flatten(1)[:, keys.T]
+        mask = mask & real[:, :, None, None]
+        if front is None:  # a softmax needs a key, also where no token is real
+            mask = mask | ~mask.any(-1, keepdim=True)
+    if positions.bias is None:
+        bias = torch.zeros(num_heads, 1, 1, dtype=dtype, device=keys.device)
+    else:
+        bias = positions.bias.to(dtype)
+    added = torch.where(mask, bias, -torch.inf).flatten(1, 2)
+    if front is None:
+        return added
+    E, N = front.shape[2], keys.shape[1]
+    if positions.front is None:
+        return torch.nn.functional.pad(added, (E, 0))
+    front_bias = positions.front.to(dtype).repeat(N, 1)[None, :, None]
+    front_bias = front_bias.expand(added.shape[0], -1, added.shape[2], -1)
+    return torch.cat((front_bias, added), dim=3)
