@@ -151,15 +151,18 @@ def write_int8(model: nn.Module, images: Images, path: Path) -> Run:
     import onnx
     import onnxruntime
     from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with TemporaryDirectory() as folder:
-        plain = Path(folder) / "float32.onnx"
+        plain, folded = Path(folder) / "float32.onnx", Path(folder) / "folded.onnx"
         write_onnx(model, images, plain)
-        graph = onnx.load(plain)
+        # the exporter leaves large weights behind a transpose, where the quantizer does not see them
+        quant_pre_process(plain, folded, skip_symbolic_shape=True, skip_onnx_shape=True)
+        graph = onnx.load(folded)
         # the quantizer infers the shapes anew, and refuses those that the exporter noted
         del graph.graph.value_info[:]
-        onnx.save(graph, plain)
-        quantize_dynamic(plain, path, weight_type=QuantType.QInt8, per_channel=True)
+        onnx.save(graph, folded)
+        quantize_dynamic(folded, path, weight_type=QuantType.QInt8, per_channel=True)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda x: [torch.from_numpy(y) for y in session.run(None, {"images": x.numpy()})]
 

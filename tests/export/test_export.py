@@ -87,7 +87,7 @@ def test_weights_of_8_bits_are_smaller_run_and_point_the_same_way(name, tmp_path
     write_onnx(model, Images(3, SIZE), tmp_path / "float32.onnx")
     assert 0.98 < cosine(run, model, inputs()) < 1
     size, before = ((tmp_path / f"{n}.onnx").stat().st_size for n in ("int8", "float32"))
-    assert size < 0.7 * before
+    assert size < 0.4 * before  # four times smaller but for convolutions and the graph itself
 
 
 def test_a_cosine_is_the_least_and_below_any_limit_where_outputs_are_not_finite():

@@ -13,6 +13,8 @@ PARTS = 64
 """Parts that the windows of a batch are summed in, for the gradients of bias and key positions."""
 FRONT_PART = 1024
 """Tokens that are summed in one part, for the gradients of keys in front."""
+REGISTERS = 255
+"""The most that a thread can have."""
 NO_WINDOW = (8, 8)
 """How the grid is cut where queries see no window: any cut gives the same numbers."""
 
@@ -27,12 +29,14 @@ class Call(NamedTuple):
     arguments: dict[str, Any]
     """Tensors, numbers and None, by the kernel's names for them."""
     num_warps: int
-    num_stages: int = 2
+    num_stages: int
 
     def options(self) -> dict[str, Any]:
         """How it is compiled; fused multiply-adds are named since Triton's default changes."""
-        stages = self.num_stages
-        return {"num_warps": self.num_warps, "num_stages": stages, "enable_fp_fusion": True}
+        options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        if self.num_stages == 1:  # else `ptxas` spills 8 or 16 bytes to run more programs at a time
+            options["maxnreg"] = REGISTERS
+        return options | {"enable_fp_fusion": True}
 
 
 class Inputs(NamedTuple):
@@ -106,7 +110,8 @@ def forward_call(inputs: Inputs, out: Tensor, lse: Tensor) -> Call:
     tiles = _by_queries(inputs)
     arguments = _common(inputs) | _front(inputs) | tiles | {"out": out, "lse": lse}
     warps = _warps(inputs, 4 if tiles["BLOCK_T"] > 16 else 2)
-    return Call("triton_kernels", "forward", _query_programs(inputs, tiles), arguments, warps)
+    programs = _query_programs(inputs, tiles)
+    return Call("triton_kernels", "forward", programs, arguments, warps, _stages(inputs))
 
 
 def backward_calls(inputs: Inputs, outputs: Outputs, gradients: Gradients) -> list[Call]:
@@ -149,7 +154,8 @@ def _queries(inputs: Inputs, outputs: Outputs, gradients: Gradients) -> Call:
     arguments = _common(inputs) | _front(inputs) | tiles | outputs._asdict()
     arguments |= {"grad_q": gradients.q, "delta": gradients.delta}
     warps = _warps(inputs, 4 if tiles["BLOCK_T"] > 16 else 2)
-    return Call("triton_backward", "queries", _query_programs(inputs, tiles), arguments, warps)
+    programs = _query_programs(inputs, tiles)
+    return Call("triton_backward", "queries", programs, arguments, warps, _stages(inputs))
 
 
 def _keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Call:
@@ -166,7 +172,7 @@ def _keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Cal
     arguments |= {"grad_k": gradients.kv[0], "grad_v": gradients.kv[1]}
     parts = halves[0] * halves[1] * -(-part // tiles["BLOCK_J"])
     programs = count_windows(inputs) * inputs.num_heads * parts
-    return Call("triton_backward", "keys", programs, arguments, _warps(inputs, 4))
+    return Call("triton_backward", "keys", programs, arguments, _warps(inputs, 4), _stages(inputs))
 
 
 def _front_keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Call:
@@ -180,7 +186,7 @@ def _front_keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) 
         del arguments[absent]
     programs = B * inputs.num_heads * front_parts(inputs) * -(-E // tiles["BLOCK_E"])
     warps = _warps(inputs, 4) if tiles["BLOCK_E"] > 16 else 4
-    return Call("triton_backward", "front_keys", programs, arguments, warps)
+    return Call("triton_backward", "front_keys", programs, arguments, warps, _stages(inputs))
 
 
 def _tables(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Call:
@@ -191,7 +197,8 @@ def _tables(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> C
     arguments |= {"grad_bias": gradients.bias, "grad_key_pos": gradients.key_pos}
     key_tiles = -(-arguments["K"] // blocks["BLOCK_K"])
     programs = parts * inputs.num_heads * table_tiles(inputs) * key_tiles
-    return Call("triton_backward", "tables", programs, arguments, _warps(inputs, 4))
+    warps = _warps(inputs, 4)
+    return Call("triton_backward", "tables", programs, arguments, warps, _stages(inputs))
 
 
 def _common(inputs: Inputs) -> dict[str, Any]:
@@ -290,6 +297,11 @@ def _wide(inputs: Inputs) -> int:
 def _warps(inputs: Inputs, warps: int) -> int:
     """Of a program: twice as many for exact products of float32, whose registers spill else."""
     return 2 * warps if _exact(inputs) else warps
+
+
+def _stages(inputs: Inputs) -> int:
+    """Of a loop's loads: exact products of float32 spill registers beside loads made ahead."""
+    return 1 if _exact(inputs) else 2
 
 
 def _exact(inputs: Inputs) -> bool:
