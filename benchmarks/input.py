@@ -4,7 +4,7 @@
 
 Reads JPEGs that it makes, of ImageNet's usual size, in this process (no workers), and counts
 the processor's time, so that other load counts less. The rounds of all rows go in turn, each
-from another row on, and the least time counts:
+from another row on. Times are the least, ratios the median of those of each round:
 
 - "vit_ls": `vit_ls.data.train_batches`, each image on seeds of its own;
 - "vit_ls, reduced": the same with `--reduced-decoding`;
@@ -143,10 +143,11 @@ def measure(folder: Path, files: list[Path], args: argparse.Namespace) -> list[t
             decode(f, c, args.size, reduced=True) for f, c in zip(files, crops, strict=True)
         ],
     }
-    seconds = _least(runs, args.rounds)
+    found = _in_turn(runs, args.rounds)
+    seconds = {name: min(rounds) for name, rounds in found.items()}
     notes = {
-        "vit_ls": f"{seconds['vit_ls'] / seconds['timm']:.3f} times timm's time",
-        "vit_ls, reduced": f"{seconds['vit_ls, reduced'] / seconds['vit_ls']:.3f} times vit_ls",
+        "vit_ls": f"{_ratio(found['vit_ls'], found['timm'])} times timm's time",
+        "vit_ls, reduced": f"{_ratio(found['vit_ls, reduced'], found['vit_ls'])} times vit_ls",
         "timm": "",
         "seeds": f"{100 * seconds['seeds'] / seconds['vit_ls']:.1f} % of vit_ls",
         "decode": f"{np.mean([f.stat().st_size for f in files]) / 1e3:.0f} kB a file",
@@ -252,17 +253,25 @@ def _seeds(images: int) -> None:
             seed(0, 0, position, 1)
 
 
-def _least(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    best = dict.fromkeys(runs, float("inf"))
+def _in_turn(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each round but the first, which warms up."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
-    for i in range(rounds + 1):  # the first warms up
+    for i in range(rounds + 1):
         # each round starts with another row: what ran before a row leaves its mark on it
         for name in names[i % len(names) :] + names[: i % len(names)]:
             start = time.process_time()
             runs[name]()
             if i:
-                best[name] = min(best[name], time.process_time() - start)
-    return best
+                found[name].append(time.process_time() - start)
+    return found
+
+
+def _ratio(some: list[float], others: list[float]) -> str:
+    """The median ratio of a round, and how far the quartiles lie apart."""
+    ratios = [a / b for a, b in zip(some, others, strict=True)]
+    low, middle, high = np.percentile(ratios, (25, 50, 75))
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ def write_int8(model: nn.Module, images: Images, path: Path) -> Run:
     with TemporaryDirectory() as folder:
         plain, folded = Path(folder) / "float32.onnx", Path(folder) / "folded.onnx"
         write_onnx(model, images, plain)
-        # the exporter leaves large weights behind a transpose, where the quantizer does not see them
+        # the exporter leaves large weights behind a transpose, which hides them from the quantizer
         quant_pre_process(plain, folded, skip_symbolic_shape=True, skip_onnx_shape=True)
         graph = onnx.load(folded)
         # the quantizer infers the shapes anew, and refuses those that the exporter noted

@@ -164,7 +164,7 @@ def exponent(rows: Sequence[Row], what: str) -> float:
 
 def _exponents(rows: Sequence[Row], fit_from: int = 448) -> str:
     lines = ["| model | where | sizes | time | peak memory |", "| --- | --- | --- | ---: | ---: |"]
-    group = ("model", "setting", "mode", "threads")
+    group = ("model", "setting", "mode", "batch", "threads")
     for key in dict.fromkeys(tuple(r[c] for c in group) for r in rows):
         some = [r for r in rows if tuple(r[c] for c in group) == key]
         some = [r for r in some if int(r["size"]) >= fit_from]
@@ -172,7 +172,9 @@ def _exponents(rows: Sequence[Row], fit_from: int = 448) -> str:
             continue
         sizes = ", ".join(sorted({r["size"] for r in some}, key=int))
         slopes = f"{exponent(some, 'least_s'):.2f} | {exponent(some, 'peak_mb'):.2f}"
-        lines.append(f"| {key[0]} | {', '.join(key[1:])} | {sizes} | {slopes} |")
+        model, setting, mode, batch, threads = key
+        where = f"{setting}, {mode}, batch {batch}, threads: {threads}"
+        lines.append(f"| {model} | {where} | {sizes} | {slopes} |")
     return "\n".join(lines)
 
 

@@ -69,8 +69,11 @@ def test_rows_measured_in_another_way_are_not_mixed(tmp_path):
         for model, least in zip(("vil_ls_medium", "swin_small"), times, strict=True):
             rows.append(row(model=model, run=threads, threads=threads, median_s=least, least_s="1"))
     text = table.markdown(rows)
-    assert "| cvt_ls_13 | float32, forward, 2 | 448, 896 | 1.50 |" in text
-    assert f"| cvt_ls_13 | float32, forward, {kept} | 448, 896 | 1.00 |" in text
+    where = "| cvt_ls_13 | float32, forward, batch 1, threads:"
+    assert f"{where} 2 | 448, 896 | 1.50 |" in text
+    assert f"{where} {kept} | 448, 896 | 1.00 |" in text
+    rows.append(row(model="cvt_ls_13", run="1", size="1792", batch="2", least_s="90"))
+    assert table.markdown(rows).count(where) == 2, "another batch is another measurement"
     of_kept = text.index(f"### Targets, threads: {kept}")
     assert (
         "| vil_ls_medium | swin_small | float32, forward, 224 | 1.0 | 2.00 | 1.00 | no |"
