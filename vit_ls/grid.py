@@ -73,7 +73,7 @@ def cut_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tenso
         return cut(x, window)
     if not torch.jit.is_scripting():  # noqa: SIM102  TorchScript must not see the inner one
         # on a CPU the backward pass of `unfold` takes several times as long
-        if not _in_a_graph(x) and x.requires_grad and torch.is_grad_enabled() and x.is_cpu:
+        if not _in_a_graph(x) and _is_trained_on_a_cpu(x):
             return _CutHalo.apply(x, window, halo)
     return _cut_halo(x, window, halo)
 
@@ -97,6 +97,11 @@ def add_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tenso
             tokens = tokens.unfold(1, rows, a).unfold(2, columns, b).permute(0, 1, 2, 4, 5, 3)
             tokens += part
     return grid
+
+
+def _is_trained_on_a_cpu(x: Tensor) -> bool:
+    """Whether a gradient of x will be wanted; a trace cannot hold a gradient of Python's."""
+    return x.requires_grad and torch.is_grad_enabled() and x.is_cpu and not torch.jit.is_tracing()
 
 
 class _CutHalo(torch.autograd.Function):

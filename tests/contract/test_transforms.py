@@ -43,6 +43,13 @@ def test_torchscript_runs_at_any_size(name, through_fx):
         assert_close(actual, model(x))
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # a trace is of one size
+def test_a_trace_with_gradients_is_saved_and_read(name, tmp_path):
+    model, x = create(name), torch.randn(2, 3, 64, 64)
+    torch.jit.save(torch.jit.trace(model, x, check_trace=False), tmp_path / "model.pt")
+    assert_close(torch.jit.load(tmp_path / "model.pt")(x), model(x))
+
+
 def test_fx_extracts_features_with_gradients_at_any_size(name):
     model = create(name)
     extractor = traced(model)
