@@ -24,7 +24,6 @@ import csv
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +37,7 @@ from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
 from benchmarks.machine import machine
+from benchmarks.speed.measure import Times, in_turn
 from vit_ls.config import TrainConfig
 from vit_ls.data import open_splits, train_batches
 from vit_ls.data.augment import train_transform
@@ -143,8 +143,8 @@ def measure(folder: Path, files: list[Path], args: argparse.Namespace) -> list[t
             decode(f, c, args.size, reduced=True) for f, c in zip(files, crops, strict=True)
         ],
     }
-    found = _in_turn(runs, args.rounds)
-    seconds = {name: min(rounds) for name, rounds in found.items()}
+    found = in_turn(runs, args.rounds, "cpu", processor=True)
+    seconds = {name: times.least for name, times in found.items()}
     notes = {
         "vit_ls": f"{_ratio(found['vit_ls'], found['timm'])} times timm's time",
         "vit_ls, reduced": f"{_ratio(found['vit_ls, reduced'], found['vit_ls'])} times vit_ls",
@@ -253,23 +253,9 @@ def _seeds(images: int) -> None:
             seed(0, 0, position, 1)
 
 
-def _in_turn(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each round but the first, which warms up."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    names = list(runs)
-    for i in range(rounds + 1):
-        # each round starts with another row: what ran before a row leaves its mark on it
-        for name in names[i % len(names) :] + names[: i % len(names)]:
-            start = time.process_time()
-            runs[name]()
-            if i:
-                found[name].append(time.process_time() - start)
-    return found
-
-
-def _ratio(some: list[float], others: list[float]) -> str:
-    """The median ratio of a round, and how far the quartiles lie apart."""
-    ratios = [a / b for a, b in zip(some, others, strict=True)]
+def _ratio(some: Times, others: Times) -> str:
+    """The median ratio of a round, and its quartiles."""
+    ratios = [a / b for a, b in zip(some.rounds, others.rounds, strict=True)]
     low, middle, high = np.percentile(ratios, (25, 50, 75))
     return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 

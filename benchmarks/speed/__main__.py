@@ -124,12 +124,11 @@ def _measure(args: argparse.Namespace, onnx_dir: Path) -> None:
     }
     rows = []
     for name, (call, model) in made.items():
-        median, least = times[name]
         row = shared | {
             "model": name,
-            "median_s": f"{median:.4f}",
-            "least_s": f"{least:.4f}",
-            "images_per_s": f"{args.batch_size / median:.2f}",
+            "median_s": f"{times[name].median:.4f}",
+            "least_s": f"{times[name].least:.4f}",
+            "images_per_s": f"{args.batch_size / times[name].median:.2f}",
             **_memory(args, call, model, images),
             **_floor(args, name),
         }

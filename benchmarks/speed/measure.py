@@ -11,16 +11,27 @@ import torch
 
 
 class Times(NamedTuple):
-    """Seconds of a run."""
+    """Seconds of each round."""
 
-    median: float
-    least: float
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Of the rounds."""
+        return statistics.median(self.rounds)
+
+    @property
+    def least(self) -> float:
+        """Of the rounds."""
+        return min(self.rounds)
 
 
 def in_turn(
     runs: Mapping[str, Callable[[], Any]], rounds: int, device: str, *, processor: bool = False
 ) -> dict[str, Times]:
-    """A B C A B C and so on, after one round of warm-up.
+    """A B C, B C A, C A B and so on, after one round of warm-up.
+
+    What ran before a run leaves its mark on it, so no run has always the same one before it.
 
     Args:
         runs: What is timed, by name.
@@ -30,15 +41,17 @@ def in_turn(
     """
     now = time.process_time if processor else time.perf_counter
     found: dict[str, list[float]] = {name: [] for name in runs}
+    names = list(runs)
     for i in range(rounds + 1):
-        for name, run in runs.items():
+        first = i % len(names)
+        for name in names[first:] + names[:first]:
             _wait(device)
             start = now()
-            run()
+            runs[name]()
             _wait(device)
             if i > 0:
                 found[name].append(now() - start)
-    return {name: Times(statistics.median(s), min(s)) for name, s in found.items()}
+    return {name: Times(tuple(seconds)) for name, seconds in found.items()}
 
 
 def peak_bytes(run: Callable[[], Any], device: str) -> int | None:

@@ -8,6 +8,7 @@ from tolerances import TOLERANCE
 from benchmarks.speed import table
 from benchmarks.speed.__main__ import how_it_ran, main
 from benchmarks.speed.floor import products_of
+from benchmarks.speed.measure import in_turn
 from benchmarks.speed.plain import plain
 from benchmarks.speed.subjects import Subject, create, run
 from vit_ls.count import count_flops, explicit_attention
@@ -128,3 +129,11 @@ def test_what_cannot_be_measured_is_one_line_and_status_2(tmp_path, capsys):
     assert "a step trains" in errors[2]
     with pytest.raises(ValueError, match="which onnx or a fused model does not"):
         run(Subject("test_cvt_ls"), "onnx", "step", torch.zeros(1, 3, 32, 32), tmp_path)
+
+
+def test_each_round_starts_with_another_run_and_the_first_does_not_count():
+    seen = []
+    times = in_turn({name: lambda n=name: seen.append(n) for name in "abc"}, 2, "cpu")
+    assert "".join(seen) == "abcbcacab"
+    assert [len(t.rounds) for t in times.values()] == [2, 2, 2]
+    assert all(t.least <= t.median <= max(t.rounds) for t in times.values())

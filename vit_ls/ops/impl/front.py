@@ -12,7 +12,7 @@ def attend_front(
 
     Args:
         q: Queries.
-        front: Keys and values; not None, which the callers have checked.
+        front: Keys and values; `long_short_attention` refuses a window of 0 without them.
         bias: Added to the scores, the same for each query.
         num_heads: h.
         impl: Of `vit_ls.ops.attend`.

@@ -1,4 +1,4 @@
-"""Window attention for the graphs of runtimes: windows by the indices of their tokens.
+"""Window attention by the indices of the tokens of a window, for the graphs of runtimes first.
 
 Windows stand beside heads, so that what follows the gathers is attention as runtimes know it,
 [B,tokens,heads,d] -> [B,heads,tokens,d] and back, for which OpenVINO has one kernel. The
@@ -8,9 +8,10 @@ overlapping views of the other rows become many transposes there.
 import torch
 from torch import Tensor
 
-from vit_ls.grid import halo_mask, num_windows
+from vit_ls.grid import num_windows
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.impl.front import attend_front
+from vit_ls.ops.impl.masks import mask_with_bias, mask_with_front, seen_keys
 from vit_ls.ops.softmax_attention import attend
 
 
@@ -29,11 +30,11 @@ def window_attention(
         return attend_front(q, front, positions.front, num_heads, impl="products")
     queries = _tokens_of_windows(H, W, windows.window, (0, 0), q.device)
     keys = _tokens_of_windows(H, W, windows.window, windows.halo, q.device)
-    mask = _added(keys, H, W, front, positions, windows, num_heads, q.dtype)
+    E = 0 if front is None else front.shape[2]
+    added = _added(H, W, E, positions, windows, num_heads, q.device, q.dtype)
     kv = kv.flatten(2, 3)
     if front is not None:
-        E, N = front.shape[2], keys.shape[1]
-        first = torch.arange(E, device=q.device)[:, None].expand(-1, N)
+        first = torch.arange(E, device=q.device)[:, None].expand(-1, keys.shape[1])
         kv, keys = torch.cat((front, kv), dim=2), torch.cat((first, keys + E))
     k, v = kv.unbind()
     q, k, v = (
@@ -44,7 +45,7 @@ def window_attention(
     # [B,T,N,C] -> [B,T,N*h,d] -> [B,N*h,T,d]
     heads = (x.unflatten(3, (num_heads, -1)).flatten(2, 3).transpose(1, 2) for x in (q, k, v))
     # [B,N*h,T,d] -> [B,T,N*h,d] -> [B,T,N,C] -> [B,T*N,C] -> [B,H*W,C]
-    x = attend(*heads, mask, impl="products").transpose(1, 2)
+    x = attend(*heads, added, impl="products").transpose(1, 2)
     x = x.unflatten(2, (-1, num_heads)).flatten(3).flatten(1, 2)
     return x.index_select(1, _place_in_windows(H, W, windows.window, x.device)).unflatten(1, (H, W))
 
@@ -81,36 +82,19 @@ def _place_in_windows(H: int, W: int, window: tuple[int, int], device: torch.dev
 
 
 def _added(
-    keys: Tensor,
     H: int,
     W: int,
-    front: Tensor | None,
+    E: int,
     positions: Positions,
     windows: Windows,
     num_heads: int,
+    device: torch.device,
     dtype: torch.dtype,
 ) -> Tensor:
     """Added to the scores [1 or B,N*h,1 or T,E+K]: -inf outside, biases inside."""
-    mask = windows.mask
-    if mask is None:
-        mask = halo_mask(H, W, windows.window, windows.halo, keys.device)
-    # [Nh,Nw,a+2sa,b+2sb] -> [1,N,1,1,K]
-    mask = mask.flatten(2, 3).flatten(0, 1)[None, :, None, None]
-    if windows.valid is not None:
-        real = windows.valid.flatten(1)[:, keys.T]
-        mask = mask & real[:, :, None, None]
-        if front is None:  # a softmax needs a key, also where no token is real
-            mask = mask | ~mask.any(-1, keepdim=True)
-    if positions.bias is None:
-        bias = torch.zeros(num_heads, 1, 1, dtype=dtype, device=keys.device)
-    else:
-        bias = positions.bias.to(dtype)
-    added = torch.where(mask, bias, -torch.inf).flatten(1, 2)
-    if front is None:
-        return added
-    E, N = front.shape[2], keys.shape[1]
-    if positions.front is None:
-        return torch.nn.functional.pad(added, (E, 0))
-    front_bias = positions.front.to(dtype).repeat(N, 1)[None, :, None]
-    front_bias = front_bias.expand(added.shape[0], -1, added.shape[2], -1)
-    return torch.cat((front_bias, added), dim=3)
+    # [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,N,K]
+    seen = seen_keys(H, W, windows, device, alone=E == 0).flatten(3, 4).flatten(1, 2)
+    added = mask_with_bias(seen, positions.bias, num_heads)
+    if added.dtype == torch.bool:  # numbers to add, as the kernels of runtimes want them
+        added = torch.zeros_like(added, dtype=dtype).masked_fill(~added, -torch.inf)
+    return mask_with_front(added, positions.front, E, seen.shape[1]) if E else added

@@ -11,15 +11,14 @@ from vit_ls.grid import (
     crop,
     cut,
     cut_halo,
-    halo_mask,
     pad_halo,
     pad_to_multiple,
-    partition_halo,
 )
 from vit_ls.ops import rules
 from vit_ls.ops.impl import pieces
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.impl.front import attend_front
+from vit_ls.ops.impl.masks import seen_keys
 from vit_ls.ops.recording import hand_over
 from vit_ls.ops.softmax_attention import softmax_float32
 
@@ -37,7 +36,7 @@ def window_attention(
     H, W, halo = q.shape[1], q.shape[2], windows.halo
     if windows.window[0] == 0:
         return attend_front(q, front, positions.front, num_heads, impl="products")
-    mask = _seen(H, W, windows, q.device, alone=front is None)
+    mask = seen_keys(H, W, windows, q.device, alone=front is None)
     if rules.in_pieces(q):
         return pieces.window_attention(q, kv, front, mask, positions, windows, num_heads=num_heads)
     if front is not None:
@@ -97,20 +96,6 @@ def _heads_of_windows(x: Tensor, num_heads: int) -> Tensor:
     """[B,Nh,Nw,a,b,C] -> [B,h,N,T,d]: heads first, so that a head's windows are one matrix."""
     x = x.unflatten(-1, (num_heads, -1)).permute(0, 5, 1, 2, 3, 4, 6)
     return x.flatten(4, 5).flatten(2, 3)
-
-
-def _seen(H: int, W: int, windows: Windows, device: torch.device, *, alone: bool) -> Tensor:
-    """Which keys a window sees, bool [1 or B,Nh,Nw,a+2sa,b+2sb]; `alone` without keys in front."""
-    mask = windows.mask
-    if mask is None:
-        mask = halo_mask(H, W, windows.window, windows.halo, device)
-    mask = mask[None]
-    if windows.valid is None:
-        return mask
-    mask = mask & partition_halo(windows.valid[..., None], windows.window, windows.halo)[..., 0]
-    if alone:  # a softmax needs a key, also where no token is real
-        mask = mask | ~mask.any(-1, keepdim=True).any(-2, keepdim=True)
-    return mask
 
 
 def _added(mask: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:

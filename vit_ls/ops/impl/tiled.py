@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from vit_ls.grid import halo_mask, merge, partition, partition_halo
+from vit_ls.grid import merge, partition, partition_halo
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.impl.front import attend_front
+from vit_ls.ops.impl.masks import mask_with_bias, mask_with_front, seen_keys
 from vit_ls.ops.softmax_attention import attend, split_heads
 
 
@@ -38,22 +39,14 @@ def window_attention(
         _windows_to_heads(k, num_heads),
         _windows_to_heads(v, num_heads),
     )
-    mask = windows.mask
-    if mask is None:
-        mask = halo_mask(H, W, window, halo, q.device)
-    mask = mask.flatten(2, 3).flatten(0, 1)[None]
-    valid = windows.valid
-    if valid is not None:
-        real = partition_halo(valid.unsqueeze(3), window, halo)
-        mask = mask & real.flatten(3).flatten(1, 2)
-        if front is None:  # a softmax needs a key, also where no token is real
-            mask = mask | ~mask.any(2, keepdim=True)
-    mask = _mask_with_bias(mask, positions.bias, num_heads)
+    # [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,N,K]
+    seen = seen_keys(H, W, windows, q.device, alone=front is None).flatten(3, 4).flatten(1, 2)
+    mask = mask_with_bias(seen, positions.bias, num_heads)
     if front is not None:
         N = grid[0] * grid[1]
         k = torch.cat((_front_to_heads(front[0], N, num_heads), k), dim=2)
         v = torch.cat((_front_to_heads(front[1], N, num_heads), v), dim=2)
-        mask = _mask_with_front(mask, positions.front, front.shape[2], N)
+        mask = mask_with_front(mask, positions.front, front.shape[2], N)
     x = attend(q, k, v, mask, "fused")
     # [B,N*h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
     x = x.unflatten(2, (grid[2], grid[3])).unflatten(1, (grid[0], grid[1], num_heads))
@@ -72,22 +65,3 @@ def _windows_to_heads(x: Tensor, num_heads: int) -> Tensor:
 def _front_to_heads(x: Tensor, N: int, num_heads: int) -> Tensor:
     """[B,E,C] -> [B,h,E,d] -> [B,N*h,E,d]: the same front keys for each window."""
     return split_heads(x, num_heads).repeat(1, N, 1, 1)
-
-
-def _mask_with_bias(mask: Tensor, bias: Tensor | None, num_heads: int) -> Tensor:
-    """Bool [B or 1,N,K] and float [h,T,K] or None -> one mask that broadcasts to [B,N*h,T,K]."""
-    mask = mask[:, :, None, None, :]
-    if bias is None:
-        return mask.expand(-1, -1, num_heads, -1, -1).flatten(1, 2)
-    return torch.where(mask, bias, -torch.inf).flatten(1, 2)
-
-
-def _mask_with_front(mask: Tensor, bias: Tensor | None, E: int, N: int) -> Tensor:
-    """[B,N*h,T or 1,K], and float [h,E] or None -> [B,N*h,T or 1,E+K]."""
-    if bias is None:
-        seen = 1.0 if mask.dtype == torch.bool else 0.0
-        return torch.nn.functional.pad(mask, (E, 0), value=seen)
-    if mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=bias.dtype).masked_fill(~mask, -torch.inf)
-    front = bias.repeat(N, 1)[None, :, None, :].expand(mask.shape[0], -1, mask.shape[2], -1)
-    return torch.cat((front, mask), dim=3)
