@@ -23,7 +23,7 @@ from torch import nn
 
 from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.engine.models import make_model
+from vit_ls.run.building import make_model
 
 
 def _settings_of(what: str) -> AbstractContextManager[None]:
