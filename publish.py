@@ -63,6 +63,8 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def load(checkpoint: Path, weights: str) -> tuple[Any, ValidateConfig]:
     """The model of a run with its weights, and the settings to evaluate it with."""
+    if not run.run_settings(checkpoint):
+        raise ConfigError(f"--checkpoint must be of train.py, got {checkpoint}.")
     model = run.load(checkpoint, weights=weights)
     return model, inherit(ValidateConfig(), set(), dict(model.run.config))
 
@@ -161,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with blamed_on(f"--push {args.push}; {args.out} is whole", engine.RunFailedError):
             api.create_repo(args.push, private=args.private, exist_ok=True)
             where = str(api.upload_folder(repo_id=args.push, folder_path=args.out))
-    sys.stdout.write(f"{where}: {model.run.weights} weights\n")
+    sys.stdout.write(f"weights: {model.run.weights}\n{where}\n")
 
 
 if __name__ == "__main__":

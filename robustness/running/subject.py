@@ -22,7 +22,7 @@ from vit_ls.config import ConfigError
 from vit_ls.errors import CheckpointError
 from vit_ls.models.wrappers import Which
 from vit_ls.paper import named
-from vit_ls.run import as_trained, class_names, load_weights
+from vit_ls.run import as_trained, class_names, load_weights, named_by
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def build_subject(
     origin = "pretrained" if pretrained else "random"
     which: Which | Literal[""] = ""
     if checkpoint is not None:
-        which = _load(model, name, checkpoint, weights)
+        which = _load(model, checkpoint, weights)
         origin = "checkpoint"
     released: Any = model.pretrained_cfg
     tag = released.get("tag") if pretrained else None
@@ -239,11 +239,12 @@ def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> torch.nn.Mod
     return model
 
 
-def _load(model: torch.nn.Module, name: str, checkpoint: Path, weights: str) -> Which:
+def _load(model: torch.nn.Module, checkpoint: Path, weights: str) -> Which:
     try:
-        return load_weights(model, checkpoint, weights=weights)
-    except (CheckpointError, ConfigError) as error:
-        raise UsageError(f"--checkpoint is not of {name}: {error}") from error
+        with named_by("--checkpoint"):
+            return load_weights(model, checkpoint, weights=weights)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def weights_digest(model: torch.nn.Module) -> str:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from vit_ls.config.changes import checked_changes, former
 from vit_ls.config.nearest import nearest
-from vit_ls.config.reading import Parser, dump, inherit, read
+from vit_ls.config.reading import Parser, dump, inherit, read, yaml_entries
 from vit_ls.config.rules import ConfigError
 from vit_ls.config.schema import (
     WEIGHTS,
@@ -36,4 +36,5 @@ __all__ = [
     "mapping",
     "nearest",
     "read",
+    "yaml_entries",
 ]

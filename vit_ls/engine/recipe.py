@@ -112,6 +112,11 @@ def make_task(
         )
     shared["temperature"] = config.kd_temperature
     if config.kd_distill_type == "token":
+        if not hasattr(model, "set_distilled_training"):
+            raise ConfigError(
+                "--kd-distill-type token needs a model with a distillation token, as "
+                f"deit_tiny_distilled_patch16_224 has, got {config.model}."
+            )
         return TokenDistillationTask(
             model, teacher, distill_type=config.kd_token_distill_type, **shared
         )

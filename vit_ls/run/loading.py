@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vit_ls.boundary import blamed_on
+from vit_ls.boundary import blamed_on, one_line
 from vit_ls.config import ConfigError
 from vit_ls.errors import CheckpointError
 from vit_ls.models.convert import complaint
@@ -102,17 +102,21 @@ def built_from(
         CheckpointError: The file cannot be read, or nothing in it fits.
     """
     which = which_weights(path, weights)
-    entries = {**overlay, "source": None, "file": None}
+    entries: dict[str, Any] = {**overlay, "source": None, "file": None}
     if is_numpy(path):
         entries |= {"file": str(path), "custom_load": True}
         return make(pretrained=True, pretrained_cfg_overlay=entries)
     state = read_weights(path, which)
-    model: Any = make(pretrained=True, pretrained_cfg_overlay={**entries, "state_dict": state})
+    try:
+        model: Any = make(pretrained=True, pretrained_cfg_overlay=entries | {"state_dict": state})
+    except RuntimeError as error:
+        if not str(error).startswith("Error(s) in loading state_dict"):
+            raise
+        raise CheckpointError(f"{path} does not fit: {one_line(error)}") from error
     model.pretrained_cfg.pop("state_dict", None)
     if not _took_some(model, state):
         raise CheckpointError(
-            f"{path} holds nothing that fits {type(model).__name__}: its first tensors are "
-            f"{_list(state)}."
+            f"{path} holds nothing that fits {_name(model)}: its first tensors are {_list(state)}."
         )
     _logger.info("starting from the %s weights of %s%s", which, path, _left(path, which))
     return model
@@ -187,7 +191,12 @@ def _check_fit(model: nn.Module, own: Mapping[str, Tensor], state: Mapping[str, 
     ]
     if missing or unexpected or shapes:
         what = complaint(missing, unexpected, shapes)
-        raise ValueError(f"the checkpoint must fit {type(model).__name__}, got one with {what}.")
+        raise ValueError(f"the checkpoint must fit {_name(model)}, got one with {what}.")
+
+
+def _name(model: Any) -> str:
+    cfg: Mapping[str, Any] = getattr(model, "pretrained_cfg", None) or {}
+    return str(cfg.get("architecture") or type(model).__name__)
 
 
 def _took_some(model: nn.Module, state: Mapping[str, Tensor]) -> bool:

@@ -93,7 +93,7 @@ def _model(args: argparse.Namespace) -> tuple[Any, str]:
     kwargs = mapping(args.model_kwargs, "--model-kwargs")
     if args.checkpoint:
         model, which = built(args.checkpoint, args.model, weights=args.weights, changes=kwargs)
-        return model, f"{which} weights of {args.checkpoint}"
+        return model, f"{args.checkpoint}, {which} weights"
     if args.weights != "best":
         raise ConfigError("--weights needs --checkpoint FILE.")
     return made(args.model, lambda: create_model(args.model, **kwargs)).eval(), "untrained"
