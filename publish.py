@@ -10,12 +10,11 @@ configs/model_card.md; `timm.create_model("local-dir:FOLDER", pretrained=True)` 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from timm import create_model
 from timm.models import save_for_hf
 from torch import nn
 
@@ -23,9 +22,17 @@ import vit_ls  # noqa: F401  registers the models
 from robustness.errors import UsageError
 from robustness.reporting.report import read_report, to_markdown
 from robustness.running.subject import weights_digest
-from vit_ls import data, engine
+from vit_ls import data, engine, run
 from vit_ls.boundary import blamed_on
-from vit_ls.config import ConfigError, TrainConfig, ValidateConfig, asdict, inherit
+from vit_ls.config import (
+    WEIGHTS,
+    WEIGHTS_HELP,
+    ConfigError,
+    TrainConfig,
+    ValidateConfig,
+    asdict,
+    inherit,
+)
 from vit_ls.count import count_params
 
 TEMPLATE = Path(__file__).parent / "configs" / "model_card.md"
@@ -36,6 +43,7 @@ _PAPERS = {
     "cvt_": "arXiv:2103.15808",
     "vil_": "arXiv:2103.15358",
 }
+_WHICH = {"raw": "the weights of the run", "ema": "the average of the run's weights"}
 _OF_ONE_MACHINE = ("_dir", "_path", "data", "output", "experiment", "resume", "checkpoint")
 """Settings that name a place on one machine; no recipe, and nobody else's business."""
 
@@ -43,6 +51,7 @@ _OF_ONE_MACHINE = ("_dir", "_path", "data", "output", "experiment", "resume", "c
 def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("publish.py", description="Make a folder for the Hub.")
     parser.add_argument("--checkpoint", type=Path, required=True, help="of train.py")
+    parser.add_argument("--weights", choices=WEIGHTS, default="best", help=WEIGHTS_HELP)
     parser.add_argument("--out", type=Path, required=True, help="the folder, new or empty")
     parser.add_argument("--name", required=True, help="of the model on its card")
     parser.add_argument("--report", type=Path, help="report.json of `python -m robustness`")
@@ -52,15 +61,12 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def load(checkpoint: Path) -> tuple[nn.Module, ValidateConfig]:
+def load(checkpoint: Path, weights: str) -> tuple[Any, ValidateConfig]:
     """The model of a run with its weights, and the settings to evaluate it with."""
-    settings = engine.run_settings(checkpoint)
-    if not settings:
+    if not run.run_settings(checkpoint):
         raise ConfigError(f"--checkpoint must be of train.py, got {checkpoint}.")
-    config = inherit(ValidateConfig(checkpoint=str(checkpoint)), {"checkpoint"}, settings)
-    model: nn.Module = engine.make_model(create_model, config)
-    engine.load_weights(model, checkpoint, use_ema=None)
-    return model, config
+    model = run.load(checkpoint, weights=weights)
+    return model, inherit(ValidateConfig(), set(), dict(model.run.config))
 
 
 def robustness_of(model: nn.Module, report: Path | None) -> str:
@@ -79,7 +85,7 @@ def robustness_of(model: nn.Module, report: Path | None) -> str:
 
 def card(args: argparse.Namespace, model: Any, config: ValidateConfig) -> str:
     """The model card."""
-    row = engine.scores(args.checkpoint)
+    row = run.scores(args.checkpoint, model.run.weights)
     results = "\n".join(f"| {name} | {value} |" for name, value in row.items())
     prefix = max((p for p in _PAPERS if p in config.model), key=len, default=None)
     fields = {
@@ -93,17 +99,18 @@ def card(args: argparse.Namespace, model: Any, config: ValidateConfig) -> str:
         "results": f"As the run recorded it for these weights.\n\n| | |\n| --- | ---: |\n{results}"
         if row
         else "Not measured: the checkpoint was written within an epoch.",
-        "recipe": f"`train.py` with\n\n```\n{recipe(args.checkpoint)}\n```",
+        "recipe": f"`train.py` with\n\n```\n{recipe(model.run.config)}\n```",
         "robustness": robustness_of(model, args.report),
         "digest": weights_digest(model),
+        "which": _WHICH[model.run.weights],
         "citation": _PAPERS[prefix] if prefix else "The architecture's own paper.",
     }
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(fields)
 
 
-def recipe(checkpoint: Path) -> str:
+def recipe(settings: Mapping[str, Any]) -> str:
     """The settings of the run that are not the defaults, without the places of one machine."""
-    settings, usual = engine.run_settings(checkpoint), asdict(TrainConfig())
+    usual = asdict(TrainConfig())
     return "\n".join(
         f"{name}: {value}"
         for name, value in sorted(settings.items())
@@ -141,12 +148,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parse_args(argv)
     if args.out.exists() and not (args.out.is_dir() and not any(args.out.iterdir())):
         raise ConfigError(f"--out must be a new or an empty folder, got {args.out}.")
-    model, config = load(args.checkpoint)
+    model, config = load(args.checkpoint, args.weights)
     try:
         text = card(args, model, config)
     except UsageError as error:
         raise ConfigError(f"--report: {error}") from error
-    classes = engine.class_names(args.checkpoint) or {}
+    classes = model.run.classes or {}
     write(args.out, model, config, text, sorted(classes, key=lambda name: classes[name]))
     where = str(args.out)
     if args.push:
@@ -156,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         with blamed_on(f"--push {args.push}; {args.out} is whole", engine.RunFailedError):
             api.create_repo(args.push, private=args.private, exist_ok=True)
             where = str(api.upload_folder(repo_id=args.push, folder_path=args.out))
-    sys.stdout.write(f"{where}\n")
+    sys.stdout.write(f"weights: {model.run.weights}\n{where}\n")
 
 
 if __name__ == "__main__":

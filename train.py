@@ -19,7 +19,7 @@ from timm.models import safe_model_name
 from timm.utils import random_seed
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import data, engine
+from vit_ls import data, engine, run
 from vit_ls.config import ConfigError, Parser, TrainConfig, dump, read
 
 DIGITS = Path(__file__).parent / "configs" / "digits.yaml"
@@ -43,14 +43,14 @@ def _parse_args(argv: Sequence[str] | None = None) -> tuple[TrainConfig, str]:
 def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
     """Check the settings and the data, then build the model and the run."""
     config.check()
-    engine.check_model_name(config.model)
+    run.check_model_name(config.model)
     engine.check_compiler(config)
     engine.check_recipe(create_model, config)
     train_images, held_out_images, num_classes = data.open_splits(config)
     config = replace(config, num_classes=num_classes)
 
     random_seed(config.seed)  # the same weights in every process
-    model = engine.make_model(create_model, config, classes=train_images.class_to_idx)
+    model = run.make_model(create_model, config, classes=train_images.class_to_idx)
     config = replace(config, num_classes=model.num_classes)
     teacher = engine.make_teacher(create_model, config, classes=train_images.class_to_idx)
     data_config = data.input_config(config, model)

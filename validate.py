@@ -19,7 +19,7 @@ from timm import create_model
 from timm.utils import random_seed
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import data, engine
+from vit_ls import data, engine, run
 from vit_ls.config import ConfigError, Parser, ValidateConfig, inherit, read
 
 _logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def _parse_args(argv: Sequence[str] | None = None) -> ValidateConfig:
     try:
         config, given = read(parser, ValidateConfig, argv)
         if config.checkpoint:
-            config = inherit(config, given, engine.run_settings(Path(config.checkpoint)))
+            config = inherit(config, given, run.run_settings(Path(config.checkpoint)))
     except (ConfigError, engine.CheckpointError) as error:
         parser.error(str(error))
     return config if config.data_dir or config.dataset else replace(config, dataset="digits")
@@ -44,9 +44,9 @@ def open_images(config: ValidateConfig) -> data.Images:
     """The images, with the labels that the weights have for their classes."""
     images = data.open_images(config, config.split, num_samples=config.num_samples)
     path = config.checkpoint or config.pretrained_path
-    names = engine.class_names(Path(path)) if path else None
+    names = run.class_names(Path(path)) if path else None
     trusted = bool(config.class_map)
-    labels = engine.labels_to_use(names, images.class_to_idx, trusted=trusted)
+    labels = run.labels_to_use(names, images.class_to_idx, trusted=trusted)
     if labels is not None:
         images = data.open_images(
             config, config.split, num_samples=config.num_samples, class_map=labels
@@ -57,22 +57,30 @@ def open_images(config: ValidateConfig) -> data.Images:
     return images
 
 
-def build(config: ValidateConfig, images: data.Images) -> Any:
-    """The model with its weights, checked to be of the images' classes."""
+def build(config: ValidateConfig, images: data.Images) -> tuple[Any, str]:
+    """The model, checked to be of the images' classes, and which weights it has."""
+    file = config.checkpoint or config.pretrained_path
     pretrained = not config.checkpoint and bool(config.pretrained or config.pretrained_path)
     if not pretrained:
         num_classes = data.checked_num_classes(images, config.num_classes)
         config = replace(config, num_classes=num_classes)
     random_seed(config.seed)  # random weights are the same in every process
-    model = engine.make_model(create_model, config)
+    model = run.make_model(create_model, config)
+    weights = "published" if pretrained else "random"
+    if file:
+        weights = run.which_weights(Path(file), config.weights_asked)
     if pretrained:
-        engine.check_classifier(model, config.model)
+        run.check_classifier(model, config.model)
     elif config.checkpoint:
-        engine.load_weights(model, Path(config.checkpoint), use_ema=config.use_ema)
+        run.load_weights(model, Path(config.checkpoint), weights=weights)
     if not config.random_weights:
-        trusted = bool(config.class_map)
-        engine.check_all_classes(model.num_classes, images.class_to_idx, trusted=trusted)
-    return model
+        run.check_all_classes(
+            model.num_classes,
+            run.class_names(Path(file)) if file else None,
+            images.class_to_idx,
+            trusted=bool(config.class_map),
+        )
+    return model, weights
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -80,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("timm").setLevel(logging.WARNING)
     config = _parse_args(argv)
-    engine.check_model_name(config.model)
+    run.check_model_name(config.model)
     engine.check_compiler(config)
     config.check()
     engine.check_reports(config)
@@ -89,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     engine.set_precision(config, ranks.device)
     with engine.supervised(config, ranks):
         images = open_images(config)
-        model = build(config, images)
+        model, weights = build(config, images)
         data_config = data.input_config(config, model, use_test_size=not config.use_train_size)
         result = engine.evaluate(
             engine.prepared(model, config, ranks.device),
@@ -100,8 +108,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             per_image=bool(config.real_labels or config.per_class),
         )
         if ranks.primary:
-            row = {"model": config.model, "img_size": data_config["input_size"][-1]}
-            row |= engine.summarised(result, config, images.class_to_idx, images.file_names)
+            about = {
+                "model": config.model,
+                "img_size": data_config["input_size"][-1],
+                "weights": weights,
+            }
+            row = engine.summarised(result, config, about, images.class_to_idx, images.file_names)
             sys.stdout.write(" ".join(f"{name}={value}" for name, value in row.items()) + "\n")
 
 

@@ -28,12 +28,13 @@ from torch import Tensor, nn
 
 import vit_ls
 from vit_ls import engine
-from vit_ls.config import ConfigError
+from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError
 from vit_ls.count import explicit_attention, saved_activations
 from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
 from vit_ls.layers import Block, LongShortAttention
 from vit_ls.ops import merge_heads, split_heads
+from vit_ls.run import built, check_model_name
 
 Row = Mapping[str, Any]
 
@@ -220,7 +221,7 @@ def _write(rows: Sequence[Row], path: Path) -> None:
 
 
 def _variants(
-    name: str, checkpoint: Path | None, other: Mapping[str, Any]
+    name: str, checkpoint: Path | None, other: Mapping[str, Any], weights: str
 ) -> Iterator[tuple[str, Any]]:
     """A model, and where it is untrained the one to hold it against."""
     options: list[Mapping[str, Any]] = [{}]
@@ -230,11 +231,12 @@ def _variants(
         options.append(other)
     for chosen in options:
         torch.manual_seed(0)
-        kwargs = {**engine.as_trained(checkpoint, name), **chosen}
-        model: Any = create_model(name, **kwargs).eval()
-        if checkpoint is not None:
-            engine.load_weights(model, checkpoint, use_ema=None)
-        yield ", ".join((name, *(f"{k}={v}" for k, v in chosen.items()))), model
+        title = ", ".join((name, *(f"{k}={v}" for k, v in chosen.items())))
+        if checkpoint is None:
+            yield title, create_model(name, **chosen).eval()
+        else:
+            model, which = built(checkpoint, name, weights=weights)
+            yield f"{title}, {which} weights", model
 
 
 def run(
@@ -244,6 +246,7 @@ def run(
     images: Path | None,
     *,
     digits: bool = False,
+    weights: str = "best",
 ) -> list[Row]:
     """The rows of one analysis of all models."""
     if analysis == "length":
@@ -256,7 +259,7 @@ def run(
     other = others.get(analysis, {})
     rows: list[Row] = []
     for name in names:
-        for title, model in _variants(name, checkpoint, other):
+        for title, model in _variants(name, checkpoint, other, weights):
             found = (
                 memory(model)
                 if analysis == "memory"
@@ -288,20 +291,30 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--only", nargs="+", choices=ANALYSES, default=ANALYSES)
     add("--models", nargs="+", default=["test_cvt_ls"])
     add("--checkpoint", type=Path, help="weights of the one model of --models")
+    add("--weights", choices=WEIGHTS, default="best", help=WEIGHTS_HELP)
     add("--images", type=Path, help="a folder; default: scikit-learn's two")
     add("--digits", action="store_true", help="scikit-learn's digits instead of photographs")
     add("--out", type=Path, default=Path("output/analysis"))
     args = parser.parse_args(argv)
     for name in args.models:
-        engine.check_model_name(name)
+        check_model_name(name)
     if args.checkpoint and len(args.models) != 1:
         raise ConfigError(f"--checkpoint must go with one model, got {len(args.models)}.")
+    if args.weights != "best" and not args.checkpoint:
+        raise ConfigError("--weights needs --checkpoint FILE.")
     if args.digits and args.images:
         raise ConfigError(f"--digits must go without --images, got {args.images}.")
     args.out.mkdir(parents=True, exist_ok=True)
     rows_of: dict[str, list[Row]] = {}
     for analysis in args.only:
-        rows = run(analysis, args.models, args.checkpoint, args.images, digits=args.digits)
+        rows = run(
+            analysis,
+            args.models,
+            args.checkpoint,
+            args.images,
+            digits=args.digits,
+            weights=args.weights,
+        )
         if not rows:
             raise ConfigError(f"--only {analysis} needs a model with such layers, got none.")
         _write(rows, args.out / f"{analysis}.csv")

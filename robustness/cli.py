@@ -1,7 +1,6 @@
 """The command `python -m robustness`."""
 
 import argparse
-import ast
 import logging
 import os
 import sys
@@ -25,6 +24,7 @@ from robustness.running.cache import Cache
 from robustness.running.describe import describe
 from robustness.running.loop import Team, spare_workers
 from robustness.running.subject import Subject, build_subject
+from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     model = parser.add_argument_group("model")
     model.add_argument("--model", help="a name that timm knows, ours included")
     model.add_argument("--checkpoint", type=Path, help="file of its weights")
+    model.add_argument("--weights", choices=WEIGHTS, default="best", help=WEIGHTS_HELP)
     model.add_argument("--pretrained", action="store_true", help="timm's released weights")
     model.add_argument("--random-weights", action="store_true", help="none: to try the suite")
     model.add_argument("--num-classes", type=int)
@@ -116,6 +117,8 @@ def _check(args: argparse.Namespace) -> None:
     sources = [args.checkpoint is not None, args.pretrained, args.random_weights]
     if sum(sources) != 1:
         raise UsageError("give one of --checkpoint FILE, --pretrained and --random-weights.")
+    if args.weights != "best" and args.checkpoint is None:
+        raise UsageError("--weights needs --checkpoint FILE.")
     if args.img_size is not None and args.img_size < 1:
         raise UsageError(f"--img-size must be at least 1, got {args.img_size}.")
     if args.device.startswith("cuda") and not torch.cuda.is_available():
@@ -147,21 +150,19 @@ def _subject(args: argparse.Namespace, rows: Sequence[Benchmark]) -> Subject:
     return build_subject(
         args.model,
         checkpoint=args.checkpoint,
+        weights=args.weights,
         pretrained=args.pretrained,
         num_classes=args.num_classes or own_head,
         img_size=args.img_size,
-        **dict(_keyword(text) for text in args.model_kwargs),
+        **_model_kwargs(args.model_kwargs),
     )
 
 
-def _keyword(text: str) -> tuple[str, Any]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--model-kwargs must be KEY=VALUE, got {text}.")
+def _model_kwargs(words: list[str]) -> dict[str, Any]:
     try:
-        return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return key, value
+        return mapping(words, "--model-kwargs")
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def _doctor(args: argparse.Namespace) -> int:

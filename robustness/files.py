@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from robustness.errors import UsageError
-from vit_ls.engine.checkpoint import write_whole
-from vit_ls.engine.errors import CheckpointError
+from vit_ls.errors import CheckpointError
+from vit_ls.run.checkpoint import write_whole
 
 
 def write_atomically(path: Path, content: bytes) -> None:

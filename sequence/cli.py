@@ -15,7 +15,7 @@ from sequence.models import NextToken, make_model, nats_by_place
 from sequence.report import Findings, accuracies, bits, write_report
 from sequence.settings import SequenceConfig, check_given
 from sequence.tasks import listops, pathfinder, released, text
-from vit_ls import engine
+from vit_ls import engine, run
 from vit_ls.config import ConfigError, Parser, read
 from vit_ls.count import count_params
 
@@ -45,8 +45,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             random_seed(config.seed)
             model = make_model(config, task).to(ranks.device)
             if config.initial_checkpoint:
-                engine.check_weights_file("--initial-checkpoint", Path(config.initial_checkpoint))
-                engine.load_weights(model, Path(config.initial_checkpoint), use_ema=None)
+                start = Path(config.initial_checkpoint)
+                with run.named_by("--initial-checkpoint"):
+                    run.load_weights(model, start, flag="--initial-checkpoint")
             best = _trainer(model, task, config, ranks).fit(stop)
             _test(model, best, task, config, ranks)
 
@@ -146,7 +147,7 @@ def _test(
     model: nn.Module, best: engine.Best, task: Task, config: SequenceConfig, ranks: engine.Ranks
 ) -> None:
     """Evaluate the best weights on the test split, and write what came out."""
-    engine.load_weights(model, best.checkpoint, use_ema=None)
+    run.load_weights(model, best.checkpoint)
     size = config.validation_batch_size or config.batch_size
     context = engine.autocast(config.amp, config.amp_dtype, ranks.device)
     batches = HeldOut(task.test, size, ranks)

@@ -14,6 +14,7 @@ from torch import nn
 import train
 from vit_ls import engine
 from vit_ls.config import TrainConfig, read
+from vit_ls.run import check_model_name, make_model
 
 FOLDER = Path(train.__file__).parent / "configs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -54,7 +55,7 @@ def _config(name: str, **changes: object) -> TrainConfig:
 def _model(config: TrainConfig, device: str = "meta") -> nn.Module:
     config = replace(config, num_classes=config.num_classes or 10)
     with torch.device(device):
-        return engine.make_model(train.create_model, config)
+        return make_model(train.create_model, config)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,7 +63,7 @@ def test_config_is_read_and_its_header_gives_the_command(name: str) -> None:
     config = _config(name)
     config.check()
     engine.check_recipe(train.create_model, config)
-    engine.check_model_name(config.model)
+    check_model_name(config.model)
     header = (FOLDER / f"{name}.yaml").read_text().splitlines()[:8]
     assert any("train.py" in line for line in header)
     assert name == "digits" or any(line.startswith("# Paper: ") for line in header)

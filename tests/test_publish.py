@@ -150,7 +150,7 @@ def test_a_push_uploads_the_folder(tmp_path, monkeypatch, capsys):
     names = {file.name for file in (hub.folder / "me" / "digits").iterdir()}
     assert names == {"README.md", "config.json", "model.safetensors"}
     assert names == {file.name for file in out.iterdir()}
-    assert capsys.readouterr().out == "https://hub/me/digits\n"
+    assert capsys.readouterr().out == "weights: raw\nhttps://hub/me/digits\n"
     assert '"hf-hub:me/digits"' in (out / "README.md").read_text()
 
 

@@ -78,7 +78,7 @@ def test_the_weights_of_a_checkpoint_are_those_that_are_seen(tmp_path, capsys):
     torch.save(model.state_dict(), file)
     main([*argv, "--checkpoint", str(file)])
     trained = capsys.readouterr().out
-    assert f"test_vil_ls ({file}), stages.0" in trained
+    assert f"test_vil_ls ({file}, raw weights), stages.0" in trained
     assert trained.partition("attn: ")[2] != untrained.partition("attn: ")[2]
 
 

@@ -11,7 +11,7 @@ from benchmarks.weights_table import table
 from vit_ls import engine
 from vit_ls.config import ConfigError
 from vit_ls.paper import RELEASED
-from vit_ls.weights import main, read_file
+from vit_ls.weights import main
 
 PAGE = Path(__file__).parents[1] / "docs" / "weights.md"
 
@@ -73,15 +73,17 @@ def test_what_cannot_be_read_without_code_is_one_line_and_nothing_runs(tmp_path,
     with pytest.raises(
         ConfigError, match=r"evil.pth cannot be read without running code"
     ) as raised:
-        read_file(path)
+        main([str(path)])
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "unpickled").exists()
-    for content in ({"epoch": 3}, [1, 2]):
-        torch.save(content, path)
-        with pytest.raises(ConfigError, match="must hold named tensors, got"):
-            read_file(path)
-    with pytest.raises(ConfigError, match="no such file"):
-        read_file(tmp_path / "nowhere.pth")
+    torch.save([1, 2], path)
+    with pytest.raises(ConfigError, match="must hold named tensors, got list"):
+        main([str(path)])
+    torch.save({"epoch": 3}, path)
+    with pytest.raises(ConfigError, match="must hold named tensors, got none"):
+        main([str(path)])
+    with pytest.raises(ConfigError, match="No such file"):
+        main([str(tmp_path / "nowhere.pth")])
 
 
 def test_the_page_has_the_table_of_the_registry_and_each_released_file():

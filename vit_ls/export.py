@@ -27,7 +27,8 @@ from torch.export import Dim, ExportedProgram
 
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import engine
-from vit_ls.config import ConfigError
+from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
+from vit_ls.run import built, check_model_name, made
 
 TOLERANCE = 1e-4
 """Largest difference from PyTorch, times the largest output where that is above 1."""
@@ -228,6 +229,8 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         help="FILE.onnx, FILE.xml or FILE.pt2 (torch.export)",
     )
     add("--checkpoint", type=Path, help="weights, of this package's runs or of timm's")
+    add("--weights", choices=WEIGHTS, default="best", help=WEIGHTS_HELP)
+    add("--model-kwargs", nargs="+", default=[], metavar="KEY=VALUE", help="more arguments")
     add("--num-classes", type=int, help="default: the checkpoint's, or the model's")
     add("--img-size", type=int, nargs=2, metavar=("H", "W"), help="default: the model's")
     add("--static-size", action="store_true", help="fix height and width to --img-size")
@@ -271,26 +274,31 @@ def _writer(args: argparse.Namespace) -> Callable[[nn.Module, Images, Path], Run
     return write_int8 if args.int8 else write_onnx
 
 
-def _model(args: argparse.Namespace) -> nn.Module:
-    engine.check_model_name(args.model)
+def _model(args: argparse.Namespace) -> tuple[nn.Module, str]:
+    """The model in eval mode, and what is to be said of its weights."""
+    check_model_name(args.model)
     if args.num_classes is not None and args.num_classes < 0:
         raise ConfigError(f"--num-classes must not be negative, got {args.num_classes}.")
     if args.img_size and min(args.img_size) < 1:
         raise ConfigError(f"--img-size must be positive, got {args.img_size}.")
-    kwargs = engine.as_trained(args.checkpoint, args.model)
+    kwargs = mapping(args.model_kwargs, "--model-kwargs")
     if args.num_classes is not None:
         kwargs["num_classes"] = args.num_classes
-    model = create_model(args.model, **kwargs)
     if args.checkpoint:
-        engine.load_weights(model, args.checkpoint, use_ema=None)
-    return model.eval()
+        model, which = built(args.checkpoint, args.model, weights=args.weights, changes=kwargs)
+        return model, f", {which} weights"
+    if args.weights != "best":
+        raise ConfigError("--weights needs --checkpoint FILE.")
+    model = made(args.model, lambda: create_model(args.model, **kwargs))
+    return model.eval(), ", random weights"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Export one model."""
     args = _parse_args(argv)
     write = _writer(args)
-    model: Any = _model(args)
+    model: Any
+    model, weights = _model(args)
     size, in_chans = model.pretrained_cfg["input_size"][1:], model.in_chans
     images = Images(in_chans, tuple(args.img_size or size), any_size=not args.static_size)
     if args.features_only:
@@ -310,14 +318,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             )
         sys.stdout.write(
             f"{args.out}: differs from PyTorch by {found:.1e}, cosine {least:.4f}, "
-            f"on images {sizes}\n"
+            f"on images {sizes}{weights}\n"
         )
         return
     if not found <= TOLERANCE:
         raise engine.RunFailedError(
             f"{args.out} must agree with PyTorch to {TOLERANCE:g}, differs by {found:.1e}."
         )
-    sys.stdout.write(f"{args.out}: agrees with PyTorch to {found:.1e} on images {sizes}\n")
+    sys.stdout.write(f"{args.out}: agrees with PyTorch to {found:.1e} on images {sizes}{weights}\n")
 
 
 if __name__ == "__main__":

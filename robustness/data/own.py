@@ -4,10 +4,9 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from robustness.data.benchmarks import BENCHMARKS, SINGLE, Benchmark, grid
 from robustness.errors import UsageError
+from vit_ls.config import ConfigError, yaml_entries
 
 _LAYOUTS = ("classes", "cells", "corruptions", "arrays")
 _NAMINGS = ("wnid", "v2", "sorted")
@@ -44,11 +43,9 @@ def read_benchmark(file: Path) -> Benchmark:
         UsageError: The file cannot be read, or a key is unknown, missing or of another kind.
     """
     try:
-        content = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise UsageError(f"{file} must hold keys and values.")
+        content = {key: value for key, value, _ in yaml_entries(file, "--benchmark")}
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
     _check(file, content)
     row = _row(file, content)
     if row.name in BENCHMARKS:

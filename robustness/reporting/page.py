@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from robustness.reporting.comparison import Row, differences, headlines, side_by_side
+from robustness.reporting.report import origin_of
 from robustness.rules.metrics import corruptions_of, severity_errors
 from robustness.rules.results import Report
 
@@ -75,7 +76,7 @@ def _models(reports: Sequence[Report], names: Sequence[str]) -> Iterator[str]:
     for report, name in zip(reports, names, strict=True):
         model = report.model
         arguments = ", ".join(f"{k}={v}" for k, v in model["arguments"].items()) or "no arguments"
-        weights = f"{model['origin']} weights {model['weights'][:16]}, {model['dtype']}"
+        weights = f"{origin_of(model)} {model['weights'][:16]}, {model['dtype']}"
         yield f"<p>{escape(f'{name}: {weights}, {arguments}')}</p>"
 
 

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from robustness.errors import UsageError
 from robustness.files import write_atomically
@@ -81,7 +82,7 @@ def to_markdown(report: Report) -> str:
     model = report.model
     parts = [
         f"# Robustness of {model['name']}",
-        f"{model['origin']} weights, sha256 `{model['weights']}`, {model['dtype']}.",
+        f"{origin_of(model)}, sha256 `{model['weights']}`, {model['dtype']}.",
         f"`{model['class']}`, arguments: {_arguments(model['arguments'])}.",
     ]
     if report.incomplete:
@@ -102,6 +103,12 @@ def to_markdown(report: Report) -> str:
     gaps += [f"- {name}: {where}" for name, where in report.absent.items()]
     parts.append("## Gaps\n\n" + ("\n".join(gaps) or "None."))
     return "\n\n".join(parts) + "\n"
+
+
+def origin_of(model: dict[str, Any]) -> str:
+    """Where a model's weights are from, and which of a checkpoint's they are, where it is said."""
+    which = model.get("which")
+    return f"{model['origin']} weights{f' ({which})' if which else ''}"
 
 
 def _arguments(arguments: dict[str, str]) -> str:

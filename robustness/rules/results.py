@@ -73,7 +73,8 @@ class Report:
     """A whole run. Holds nothing that differs between two runs of the same question.
 
     Attributes:
-        model: Name, class, arguments, weights, origin of the weights and dtype of the model.
+        model: Name, class, arguments, weights, origin of the weights, which of a checkpoint's they
+            are, and dtype of the model.
         results: By benchmark.
         absent: Asked-for or known benchmarks without a folder, and where it was looked for.
         incomplete: Whether what was asked for is not all there.

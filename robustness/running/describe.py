@@ -26,7 +26,8 @@ def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> li
     """What a run would do, in lines: images, transforms, the model's hash, what it costs."""
     parameters = sum(p.numel() for p in subject.model.parameters())
     lines = [
-        f"model {subject.name}, {parameters / 1e6:.2f} M parameters, {subject.origin} weights",
+        f"model {subject.name}, {parameters / 1e6:.2f} M parameters, "
+        f"{subject.origin} weights{subject.which and f' ({subject.which})'}",
         f"weights sha256 {subject.weights}",
     ]
     to_do = attacked = 0

@@ -231,6 +231,7 @@ def new_report(request: Request, subject: Subject, dtype: torch.dtype) -> Report
         "arguments": subject.arguments,
         "weights": subject.weights,
         "origin": subject.origin,
+        "which": subject.which,
         "dtype": str(dtype).removeprefix("torch."),
     }
     return Report(model, absent=absent)

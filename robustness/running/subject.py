@@ -7,21 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import timm
 import torch
 from timm.data import resolve_model_data_config
-from timm.models import load_state_dict
 
 import vit_ls  # noqa: F401 - registers its models with timm
 from robustness.data.images import probe_picture
 from robustness.data.labels import wnid_to_index
 from robustness.errors import UsageError
 from robustness.rules.protocols import Protocol, protocol_for
-from vit_ls import engine
 from vit_ls.config import ConfigError
+from vit_ls.errors import CheckpointError
+from vit_ls.models.wrappers import Which
 from vit_ls.paper import named
+from vit_ls.run import as_trained, class_names, load_weights, named_by
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Subject:
         protocol: Makes the transform of a protocol for images of a side (None where it varies).
         probed: A protocol that there is.
         answer: What the model says to a fixed picture: its class scores.
+        which: Of a checkpoint: "raw" for its weights, "ema" for their average; else "".
     """
 
     model: torch.nn.Module
@@ -52,6 +54,7 @@ class Subject:
     protocol: Callable[[str, int | None], Protocol]
     probed: str
     answer: tuple[float, ...]
+    which: Which | Literal[""] = ""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -62,6 +65,7 @@ class Subject:
             "class": f"{kind.__module__}.{kind.__qualname__}",
             "arguments": json.dumps(self.arguments, sort_keys=True),
             "weights": self.weights,
+            "which": self.which,
         }
 
     def probe(self) -> torch.Tensor:
@@ -78,6 +82,7 @@ def make_subject(
     arguments: Mapping[str, Any] | None = None,
     channels: int = 3,
     probed: str = "model",
+    which: Which | Literal[""] = "",
 ) -> Subject:
     """A subject of any model that answers images [B, C, H, W] with scores [B, classes].
 
@@ -111,6 +116,7 @@ def make_subject(
         protocol,
         probed,
         answer,
+        which,
     )
 
 
@@ -125,6 +131,7 @@ def build_subject(
     name: str,
     *,
     checkpoint: Path | None = None,
+    weights: str = "best",
     pretrained: bool = False,
     num_classes: int | None = None,
     img_size: int | None = None,
@@ -134,7 +141,9 @@ def build_subject(
 
     Args:
         name: A name that timm knows.
-        checkpoint: File of the weights; averaged ones in it are preferred.
+        checkpoint: File of the weights.
+        weights: Which of it: "best" for those that its run scored best with, "ema" for the average,
+            "raw" for the weights themselves.
         pretrained: Take timm's released weights.
         num_classes: Of the head, where it is not the model's own.
         img_size: Side of the input, where it is not the model's own.
@@ -154,8 +163,9 @@ def build_subject(
     kwargs |= {key: value for key, value in given.items() if value is not None}
     model = _create(name, pretrained, kwargs)
     origin = "pretrained" if pretrained else "random"
+    which: Which | Literal[""] = ""
     if checkpoint is not None:
-        _load(model, name, checkpoint)
+        which = _load(model, checkpoint, weights)
         origin = "checkpoint"
     released: Any = model.pretrained_cfg
     tag = released.get("tag") if pretrained else None
@@ -167,6 +177,7 @@ def build_subject(
         origin=origin,
         arguments={key: kwargs[key] for key in kwargs if key != "pretrained_cfg_overlay"},
         channels=config["input_size"][0],
+        which=which,
     )
 
 
@@ -193,8 +204,8 @@ def _as_trained(checkpoint: Path | None, architecture: str) -> dict[str, Any]:
     if not checkpoint.is_file():
         raise UsageError(f"--checkpoint: no file {checkpoint}.")
     try:
-        found = engine.as_trained(checkpoint, architecture)
-    except ConfigError as error:
+        found = as_trained(checkpoint, architecture)
+    except (CheckpointError, ConfigError) as error:
         raise UsageError(str(error)) from error
     _check_order(checkpoint)
     return found
@@ -202,7 +213,7 @@ def _as_trained(checkpoint: Path | None, architecture: str) -> dict[str, Any]:
 
 def _check_order(checkpoint: Path) -> None:
     """Refuse a run that knew ImageNet's classes by other numbers: each answer would be wrong."""
-    names, numbers = engine.class_names(checkpoint) or {}, wnid_to_index()
+    names, numbers = class_names(checkpoint) or {}, wnid_to_index()
     for name, index in names.items() if len(names) == len(numbers) else ():
         if numbers.get(name, index) != index:
             raise UsageError(
@@ -228,34 +239,12 @@ def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> torch.nn.Mod
     return model
 
 
-def _load(model: torch.nn.Module, name: str, checkpoint: Path) -> None:
+def _load(model: torch.nn.Module, checkpoint: Path, weights: str) -> Which:
     try:
-        state = load_state_dict(str(checkpoint), use_ema=True)
-    # A damaged file raises whatever the part of it raises that is read first.
-    except Exception as error:
-        raise UsageError(
-            f"--checkpoint {checkpoint} cannot be read: {_first_line(error)}"
-        ) from error
-    try:
-        state = engine.fitted(state, model)
-    except ValueError as error:
-        raise UsageError(f"--checkpoint {checkpoint} is not of {name}: {error}") from error
-    own = model.state_dict()
-    trouble = []
-    for what, names in (
-        ("missing", own.keys() - state.keys()),
-        ("unknown", state.keys() - own.keys()),
-    ):
-        if names:
-            trouble.append(f"{len(names)} entries {what} ({min(names)})")
-    for key in sorted(own.keys() & state.keys()):
-        if own[key].shape != state[key].shape:
-            shapes = f"{tuple(state[key].shape)}, not {tuple(own[key].shape)}"
-            trouble.append(f"{key} is {shapes}")
-            break
-    if trouble:
-        raise UsageError(f"--checkpoint {checkpoint} is not of {name}: {'; '.join(trouble)}.")
-    model.load_state_dict(state)
+        with named_by("--checkpoint"):
+            return load_weights(model, checkpoint, weights=weights)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
 
 
 def weights_digest(model: torch.nn.Module) -> str:

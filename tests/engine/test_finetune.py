@@ -15,6 +15,7 @@ import train
 from vit_ls import engine
 from vit_ls.config import ConfigError, TrainConfig, read
 from vit_ls.engine import read_checkpoint
+from vit_ls.run import load_weights, make_model
 
 MODEL = ["--model", "test_vil_ls", "--workers", "0", "--opt", "adamw", "--lr", "1e-3", "-b", "16"]
 
@@ -66,7 +67,7 @@ def test_a_classifier_that_fits_is_kept_and_tables_take_the_new_resolution(
 ) -> None:
     argv = ["--pretrained-path", str(pretrained), "--num-classes", "10", "--img-size", "64", *MODEL]
     config, _ = read(train.parser, TrainConfig, argv)
-    model = engine.make_model(create_model, config)
+    model = make_model(create_model, config)
     before = read_checkpoint(pretrained)["state_dict"]
     after = model.state_dict()
     assert torch.equal(after["head.fc.weight"], before["head.fc.weight"])
@@ -166,7 +167,7 @@ def test_a_teacher_of_other_classes_teaches_features_alone(
     with pytest.raises(ConfigError, match=r"not those of the data: .* has '1' at 1 and not at 2"):
         start = ["--initial-checkpoint", str(tmp_path / "turned.pth.tar"), "--num-classes", "3"]
         config, _ = read(train.parser, TrainConfig, [*MODEL, *start])
-        engine.make_model(create_model, config, classes={"0": 0, "1": 1, "2": 2})
+        make_model(create_model, config, classes={"0": 0, "1": 1, "2": 2})
 
 
 def test_weights_without_a_run_teach_only_with_a_classifier_that_fits(tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_norms_of_augmentation_splits_are_for_training_alone(
     split = {name for name in weights if ".aux_bn." in name}
     assert split
     model = create_model("test_cvt_ls", num_classes=3)
-    engine.load_weights(model, tmp_path / "run" / "last.pth.tar", use_ema=False)
+    load_weights(model, tmp_path / "run" / "last.pth.tar", weights="raw")
     loaded = model.state_dict()
     assert loaded.keys() == weights.keys() - split
     assert all(torch.equal(loaded[name], weights[name]) for name in loaded)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timm.utils import CheckpointSaver
 
-from vit_ls.engine.checkpoint import newest_checkpoint, read_checkpoint
 from vit_ls.engine.saver import Position, Ranking, Saver
+from vit_ls.run.checkpoint import newest_checkpoint, read_checkpoint
 
 
 class _Timm(CheckpointSaver):

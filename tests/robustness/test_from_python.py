@@ -161,8 +161,9 @@ def test_sorted_folders_name_classes_only_where_all_are_there(tmp_path: Path) ->
         ("name: x\nlayout: classes\nclasses: sorted\nimages: 1\n", "lacks num_classes"),
         ("name: x\nlayout: classes\nclasses: [a, a]\nimages: 1\n", "classes has a name twice"),
         ("name: imagenet-a\nlayout: classes\nclasses: 3\nimages: 1\n", "a known benchmark"),
-        ("name: [x\n", "cannot be read"),
-        ("- x\n", "must hold keys and values"),
+        ("name: [x\n", "own.yaml:2: not valid YAML"),
+        ("- x\n", "own.yaml:1: must hold 'key: value' lines."),
+        ("name: x\nname: y\n", "own.yaml:2: name is set twice."),
     ],
 )
 def test_mistakes_in_the_yaml_are_one_line(

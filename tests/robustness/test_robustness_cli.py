@@ -44,7 +44,7 @@ def tree(root: Path, images: int = 2) -> Path:
         (["--suites", "digits", "--checkpoint", "x.pth"], "give one of --checkpoint"),
         (["--suites", "digits", "--frost-dir", "/nowhere"], "--frost-dir must hold"),
         (["--suites", "digits", "--num-classes", "7"], "needs a model of 10 classes"),
-        (["--suites", "digits", "--model-kwargs", "width"], "must be KEY=VALUE, got width"),
+        (["--suites", "digits", "--model-kwargs", "width"], "must be KEY=VALUE, got 'width'"),
         (["--suites", "digits", "--model-kwargs", "wdth=3"], "cannot be built"),
         (["--suites", "digits", "--model", "test_resnett"], "did you mean test_resnet?"),
     ],
@@ -78,8 +78,8 @@ def test_a_checkpoint_that_does_not_fit_is_refused(
     arguments = ["--model", "test_resnet", "--checkpoint", str(file), "--suites", "digits"]
     assert main([*arguments, *out_of(tmp_path)]) == 2
     words = {
-        "other model": "is not of test_resnet",
-        "damaged": "cannot be read",
+        "other model": "must fit test_resnet, got one with",
+        "damaged": "is no file of weights",
         "absent": "no file",
     }
     error = capsys.readouterr().err.strip()

@@ -9,11 +9,20 @@ from dataclasses import asdict
 
 from vit_ls.config.changes import checked_changes, former
 from vit_ls.config.nearest import nearest
-from vit_ls.config.reading import Parser, dump, inherit, read
+from vit_ls.config.reading import Parser, dump, inherit, read, yaml_entries
 from vit_ls.config.rules import ConfigError
-from vit_ls.config.schema import DataConfig, TrainConfig, ValidateConfig
+from vit_ls.config.schema import (
+    WEIGHTS,
+    WEIGHTS_HELP,
+    DataConfig,
+    TrainConfig,
+    ValidateConfig,
+)
+from vit_ls.config.values import mapping
 
 __all__ = [
+    "WEIGHTS",
+    "WEIGHTS_HELP",
     "ConfigError",
     "DataConfig",
     "Parser",
@@ -24,6 +33,8 @@ __all__ = [
     "dump",
     "former",
     "inherit",
+    "mapping",
     "nearest",
     "read",
+    "yaml_entries",
 ]

@@ -3,7 +3,7 @@
 import argparse
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -191,12 +191,9 @@ def _file_values(schema: type[DataConfig], file: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
     known = {one.name for one in fields(schema)}
     absent = ABSENT.keys() - known
-    seen, dropped = set(), []
-    for name, value, line in _entries(file):
+    dropped = []
+    for name, value, line in yaml_entries(file):
         where = f"{file}:{line}: {name}"
-        if name in seen:
-            raise ConfigError(f"{where} is set twice.")
-        seen.add(name)
         if name in STANDS_FOR:
             target = STANDS_FOR[name]
             if value and not values.get(target):
@@ -234,8 +231,25 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _entries(file: Path) -> Iterable[tuple[str, Any, int]]:
-    """Key, value and line of each entry of a YAML mapping."""
+def yaml_entries(file: Path, flag: str = "--config") -> list[tuple[str, Any, int]]:
+    """Key, value and line of each entry of a YAML mapping, each key once.
+
+    Args:
+        file: The file.
+        flag: Names it in an error.
+
+    Raises:
+        ConfigError: It cannot be read, is no mapping, or has a key twice.
+    """
+    entries = _entries(file, flag)
+    keys = [key for key, *_ in entries]
+    for number, (key, _, line) in enumerate(entries):
+        if key in keys[:number]:
+            raise ConfigError(f"{file}:{line}: {key} is set twice.")
+    return entries
+
+
+def _entries(file: Path, flag: str) -> list[tuple[str, Any, int]]:
     try:
         loader = _Loader(file.read_text(encoding="utf-8"))
         root = loader.get_single_node()
@@ -248,7 +262,7 @@ def _entries(file: Path) -> Iterable[tuple[str, Any, int]]:
             for key, value in root.value
         ]
     except OSError as error:
-        raise ConfigError(f"--config {file}: {error.strerror}.") from error
+        raise ConfigError(f"{flag} {file}: {error.strerror}.") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""

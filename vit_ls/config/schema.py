@@ -33,6 +33,10 @@ _DECAYS = ("linear", "1-sqrt", "cosine", "power", "exp")
 _CROPS = ("center", "squash", "border")
 _RESAMPLING = ("nearest", "bilinear", "bicubic", "lanczos")
 
+WEIGHTS = ("best", "ema", "raw")
+"""Of a checkpoint: what the run scored best with, the average, or the weights themselves."""
+WEIGHTS_HELP = "of the checkpoint: best (what its run scored best with), ema (the average) or raw"
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
@@ -93,6 +97,11 @@ class DataConfig:
     fast_norm: bool = _f(False, "timm's norms in the precision of autocast, not in float32")
     log_interval: int = _f(50, "updates between two log lines", _POSITIVE, also="--log-freq")
 
+    @property
+    def weights_asked(self) -> str:
+        """Which weights of a file are asked for, one of `WEIGHTS`."""
+        return "best"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ValidateConfig(DataConfig):
@@ -101,7 +110,8 @@ class ValidateConfig(DataConfig):
     split: str = _f("validation", "split of the data set; '' is the whole folder or tar")
     num_samples: int | None = _f(None, "images in it, if the reader cannot tell", _POSITIVE)
     checkpoint: str = _f("", "file with the weights")
-    use_ema: bool | None = _f(None, "the averaged weights; default: those the run scored best with")
+    weights: str | None = _f(None, f"{WEIGHTS_HELP}; default: best", Rule(choices=WEIGHTS))
+    use_ema: bool | None = _f(None, "the same as --weights ema; --no-use-ema: --weights raw")
     random_weights: bool = _f(False, "evaluate a model that has no weights but random ones")
     seed: int = _f(42, "of the random weights", Rule(least=0, most=2**31 - 1))
     use_train_size: bool = _f(False, "the training size, where the model has another for tests")
@@ -109,9 +119,17 @@ class ValidateConfig(DataConfig):
     per_class: str = _f("", "write the accuracy of each class to this CSV file")
     results_file: str = _f("", "append the result to this CSV file")
 
+    @property
+    def weights_asked(self) -> str:
+        """Which weights of a file are asked for, one of `WEIGHTS`."""
+        by_timms_name = {True: "ema", False: "raw", None: "best"}[self.use_ema]
+        return self.weights or by_timms_name
+
     def check(self) -> None:
         """Raise ConfigError where the settings name no weights, or contradict one another."""
         weights = self.checkpoint or self.pretrained or self.pretrained_path
+        file = self.checkpoint or self.pretrained_path
+        asked = {True: "--use-ema", False: "--no-use-ema", None: "--weights"}[self.use_ema]
         for broken, message in (
             (
                 not weights and not self.random_weights,
@@ -123,8 +141,18 @@ class ValidateConfig(DataConfig):
                 "--random-weights cannot go with other weights.",
             ),
             (
-                self.use_ema is not None and not self.checkpoint,
-                "--use-ema needs --checkpoint FILE.",
+                bool(self.checkpoint) and bool(self.pretrained or self.pretrained_path),
+                "--checkpoint cannot go with --pretrained or --pretrained-path: they are other "
+                "weights.",
+            ),
+            (
+                (self.use_ema is not None or self.weights is not None) and not file,
+                f"{asked} needs --checkpoint FILE.",
+            ),
+            (
+                self.use_ema is not None
+                and self.weights not in (None, "ema" if self.use_ema else "raw"),
+                f"{asked} contradicts --weights {self.weights}.",
             ),
         ):
             if broken:
@@ -302,6 +330,11 @@ class TrainConfig(DataConfig):
                 or self.experiment == ".."
                 or "\0" in self.experiment,
                 f"--experiment must be the plain name of a folder, got {self.experiment!r}.",
+            ),
+            (
+                bool(self.initial_checkpoint) and bool(self.pretrained or self.pretrained_path),
+                f"--initial-checkpoint cannot go with "
+                f"--pretrained{'-path' if self.pretrained_path else ''}: a run has one start.",
             ),
             (
                 self.resume == "auto" and not self.experiment,

@@ -42,7 +42,7 @@ def checked(schema: type, name: str, value: Any, where: str) -> Any:
     if optional and value in (None, []):
         return None
     if kind is dict:
-        value = _mapping(value, where)
+        value = mapping(value, where)
     elif kind is list:
         if not isinstance(value, list) or not value:
             raise ConfigError(f"{where} must be a list, got {value!r}.")
@@ -62,6 +62,7 @@ def literal(text: str) -> Any:
     """The value of a Python literal, as timm's scripts read it; other text is itself.
 
     Differs from timm: `true` and `false` are bools too; it makes texts of them, and both are true.
+    `None` is no value; `none` is a text, which some of timm's models take (`pos_embed=none`).
     """
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -90,7 +91,18 @@ def _converted(value: Any, kind: type, where: str) -> Any:
     return value
 
 
-def _mapping(value: Any, where: str) -> dict[str, Any]:
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """Names and values: of KEY=VALUE words, as flags have them, or of YAML's mapping.
+
+    The one reading of them, for every program.
+
+    Args:
+        value: A list of words, or a mapping.
+        where: How a message names the place.
+
+    Raises:
+        ConfigError: A word has no "=", a key comes twice, or a value is none of YAML's.
+    """
     if isinstance(value, list) and all(isinstance(word, str) and "=" in word for word in value):
         pairs = [word.partition("=") for word in value]
         value = {key: literal(text) for key, _, text in pairs}

@@ -11,9 +11,9 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
-from vit_ls.engine.errors import STOPPED_STATUS, EngineError, RunFailedError
 from vit_ls.engine.ranks import Ranks, in_contact, leave, origin
 from vit_ls.engine.update import autocast
+from vit_ls.errors import STOPPED_STATUS, EngineError, RunFailedError
 
 
 def command_line(name: str, main: Callable[[], None]) -> int:

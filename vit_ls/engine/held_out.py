@@ -8,9 +8,9 @@ from timm.task import TrainingTask
 
 from vit_ls.config import TrainConfig
 from vit_ls.engine.distribute import eval_model
-from vit_ls.engine.errors import RunFailedError
 from vit_ls.engine.evaluate import evaluate
 from vit_ls.engine.ranks import Ranks
+from vit_ls.errors import RunFailedError
 from vit_ls.rng import seeded
 
 

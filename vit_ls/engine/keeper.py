@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vit_ls.config import ConfigError
-from vit_ls.engine.checkpoint import Position, newest_checkpoint, position_of, read_checkpoint
-from vit_ls.engine.errors import CheckpointError
-from vit_ls.engine.folder import SUMMARY, RunFolder
 from vit_ls.engine.ranks import Ranks
 from vit_ls.engine.saver import BEST, LAST, Ranking, Saver
 from vit_ls.engine.state import RunState
+from vit_ls.errors import CheckpointError
+from vit_ls.run.checkpoint import Position, newest_checkpoint, position_of, read_checkpoint
+from vit_ls.run.folder import SUMMARY, RunFolder
 
 _Value = TypeVar("_Value")
 

@@ -1,35 +1,14 @@
-"""What a configuration asks of a model: arguments for timm's `create_model`, and what follows."""
+"""What follows from a configuration once its model is made: frozen parts, compiler, layout."""
 
-import logging
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from timm.layers import convert_splitbn_model, convert_sync_batchnorm, set_fast_norm
-from timm.models import (
-    is_model,
-    list_models,
-    model_entrypoint,
-    resolve_model_input_args,
-)
+from timm.layers import convert_splitbn_model, convert_sync_batchnorm
 from timm.utils.model import freeze_batch_norm_2d
 from torch import nn
 
-from vit_ls.boundary import blamed_on
-from vit_ls.config import ConfigError, DataConfig, TrainConfig, asdict, nearest
-from vit_ls.engine.classes import check_same_classes
+from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.engine.idle import warn_of_idle
-from vit_ls.engine.weights import check_weights_file, class_names, classes_in
-
-_logger = logging.getLogger(__name__)
-
-
-def check_model_name(name: str, flag: str = "--model") -> None:
-    """Raise ConfigError for a name that timm does not know."""
-    if ":" not in name and not is_model(name):
-        end = nearest(name, list_models())
-        raise ConfigError(f"{flag} must be a model that timm knows, got {name!r}{end}")
 
 
 def check_compiler(config: DataConfig) -> None:
@@ -51,72 +30,6 @@ def check_compiler(config: DataConfig) -> None:
             f"--torchcompile-mode {mode} cannot go with --grad-accum-steps {steps}: a CUDA graph "
             "writes each gradient over the one before it."
         )
-
-
-def make_model(
-    factory: Callable[..., nn.Module],
-    config: DataConfig,
-    *,
-    classes: Mapping[str, int] | None = None,
-) -> Any:
-    """The model that a configuration asks for, made by timm's factory.
-
-    Args:
-        factory: timm's `create_model`.
-        config: The settings.
-        classes: Of the data, where it has names for them: weights of a run with others keep their
-            classifier to themselves.
-
-    Raises:
-        ConfigError: The factory, or the model, refuses the arguments.
-    """
-    set_fast_norm(config.fast_norm)
-    model = made(config.model, lambda: factory(**model_kwargs(config, classes)))
-    if isinstance(config, TrainConfig):
-        _set_classifier(model, config)
-    return model
-
-
-def made(name: str, make: Callable[[], nn.Module]) -> Any:
-    """A model, or ConfigError for whatever its factory says of the arguments."""
-    # Models have no error of their own for their arguments, and loading adds others.
-    with blamed_on(f"model {name} cannot be built", ConfigError):
-        return make()
-
-
-def model_kwargs(config: DataConfig, classes: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Arguments for `create_model`; `classes` as in `make_model`."""
-    overlay = dict(config.pretrained_cfg_overlay)
-    if isinstance(config, TrainConfig) and config.initial_checkpoint:
-        start = Path(config.initial_checkpoint)
-        check_weights_file("--initial-checkpoint", start)
-        check_same_classes(f"--initial-checkpoint {start}", class_names(start), classes)
-    if config.pretrained_path:
-        path = Path(config.pretrained_path)
-        check_weights_file("--pretrained-path", path)
-        overlay |= {"file": config.pretrained_path, **classes_in(path, classes)}
-    more: dict[str, Any] = {"global_pool": config.gp}
-    if isinstance(config, TrainConfig):
-        more |= {
-            "checkpoint_path": config.initial_checkpoint or None,
-            "drop_rate": config.drop,
-            "drop_path_rate": config.drop_path,
-            "drop_block_rate": config.drop_block,
-            "bn_momentum": config.bn_momentum,
-            "bn_eps": config.bn_eps,
-        }
-    return {
-        **resolve_model_input_args(
-            config.model,
-            {name: value for name, value in asdict(config).items() if value is not None},
-            pretrained_cfg_overlay=overlay or None,
-            **_size(config),
-            **config.model_kwargs,
-        ),
-        "pretrained": config.pretrained or bool(config.pretrained_path),
-        "num_classes": config.num_classes,
-        **{name: value for name, value in more.items() if value is not None},
-    }
 
 
 def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.Module:
@@ -145,38 +58,6 @@ def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.M
     if config.channels_last:
         model = model.to(memory_format=torch.channels_last)
     return model
-
-
-def _size(config: DataConfig) -> dict[str, Any]:
-    """The input size, for this package's models: timm hands it only to models of a fixed size.
-
-    Ours take any size, but make their position tables for the one that they are told.
-    """
-    size = config.input_size[1:] if config.input_size else config.img_size
-    known = ":" not in config.model and is_model(config.model)
-    ours = known and model_entrypoint(config.model).__module__.startswith("vit_ls.")
-    return {"img_size": size} if ours and size and "img_size" not in config.model_kwargs else {}
-
-
-def _set_classifier(model: nn.Module, config: TrainConfig) -> None:
-    """Scale the classifier's first values and set its bias, where that is wanted."""
-    scale, bias = config.head_init_scale, config.head_init_bias
-    if scale is None and bias is None:
-        return
-    get_classifier: Any = getattr(model, "get_classifier", tuple)
-    found = get_classifier()
-    heads = [found] if isinstance(found, nn.Module) else list(found)
-    parameters = [pair for head in heads for pair in head.named_parameters()]
-    biases = [one for name, one in parameters if name.endswith("bias")]
-    if not parameters or (bias is not None and not biases):
-        raise ConfigError("--head-init-scale and -bias need a model with a classifier that has it.")
-    with torch.no_grad():
-        if scale is not None:
-            for _, one in parameters:
-                one.mul_(scale)
-        if bias is not None:
-            for one in biases:
-                one.fill_(bias)
 
 
 def _freeze_backbone(model: nn.Module) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from vit_ls.config import ConfigError
-from vit_ls.engine.errors import RunFailedError
+from vit_ls.errors import RunFailedError
 from vit_ls.signals import end_with_parent
 
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.engine.models import make_model
+from vit_ls.run.building import make_model
 
 
 def _settings_of(what: str) -> AbstractContextManager[None]:
@@ -112,6 +112,11 @@ def make_task(
         )
     shared["temperature"] = config.kd_temperature
     if config.kd_distill_type == "token":
+        if not hasattr(model, "set_distilled_training"):
+            raise ConfigError(
+                "--kd-distill-type token needs a model with a distillation token, as "
+                f"deit_tiny_distilled_patch16_224 has, got {config.model}."
+            )
         return TokenDistillationTask(
             model, teacher, distill_type=config.kd_token_distill_type, **shared
         )

@@ -13,10 +13,10 @@ from torchvision.utils import save_image
 from tqdm import tqdm
 
 from vit_ls.config import ConfigError, TrainConfig, asdict
-from vit_ls.engine.checkpoint import write_whole
-from vit_ls.engine.folder import write_rows
 from vit_ls.engine.profiling import Profile
 from vit_ls.engine.state import Progress
+from vit_ls.run.checkpoint import write_whole
+from vit_ls.run.folder import write_rows
 
 _logger = logging.getLogger(__name__)
 

@@ -12,14 +12,15 @@ from typing import Any
 import torch
 
 from vit_ls.config import ConfigError, ValidateConfig
-from vit_ls.engine.checkpoint import write_whole
-from vit_ls.engine.errors import CheckpointError
 from vit_ls.engine.evaluate import Evaluation, PerImage
+from vit_ls.errors import CheckpointError
+from vit_ls.run.checkpoint import write_whole
 
 
 def summarised(
     result: Evaluation,
     config: ValidateConfig,
+    about: dict[str, Any],
     class_to_idx: dict[str, int] | None,
     file_names: Callable[[], list[str]],
 ) -> dict[str, Any]:
@@ -28,10 +29,12 @@ def summarised(
     Args:
         result: The evaluation, with its images where the configuration needs them.
         config: Says what is wanted.
+        about: What was evaluated, which stands first: the model, the size, which weights.
         class_to_idx: Names of the classes, where the data set knows them.
         file_names: Returns the images' file names, in order; called for ReaL labels alone.
     """
     row: dict[str, Any] = {
+        **about,
         "images": result.images,
         **{f"val_{name}": f"{value:.3f}" for name, value in result.metrics.items()},
     }
@@ -47,8 +50,8 @@ def summarised(
         rows = per_class(result.per_image, class_to_idx)
         _write_rows(Path(config.per_class), rows)
     if config.results_file:
-        named = {"model": config.model, "checkpoint": config.checkpoint, **row}
-        _append(Path(config.results_file), named)
+        file = config.checkpoint or config.pretrained_path or ""
+        _append(Path(config.results_file), {"model": config.model, "checkpoint": file, **row})
     return row
 
 

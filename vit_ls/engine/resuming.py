@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from vit_ls.config import ConfigError, checked_changes, former
-from vit_ls.engine.classes import check_same_classes
 from vit_ls.engine.recipe import make_optimizer
 from vit_ls.engine.state import Progress, RunState
+from vit_ls.run.classes import check_same_classes
 
 _logger = logging.getLogger(__name__)
 

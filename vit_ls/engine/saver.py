@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vit_ls.engine.checkpoint import SUFFIX, Position, link_whole, position_of, write_whole
+from vit_ls.run.checkpoint import SUFFIX, Position, link_whole, position_of, write_whole
 
 BEST, LAST = f"model_best{SUFFIX}", f"last{SUFFIX}"
 _NUMBERED = re.compile(r"checkpoint-(\d+)\.pth\.tar")

@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from timm.models import clean_state_dict
 from timm.task import TrainingTask
+from timm.utils import unwrap_model
 from torch import Tensor
 
 from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.engine.optim_state import restore, whole_state
 from vit_ls.engine.ranks import Ranks
+from vit_ls.models.wrappers import cleaned
 from vit_ls.rng import random_state, set_random_state
 
 _logger = logging.getLogger(__name__)
@@ -117,12 +118,12 @@ class RunState:
         """Take the weights, or their average, from a checkpoint."""
         key = "state_dict_ema" if ema and "state_dict_ema" in content else "state_dict"
         task_state = content.get(key.replace("state_dict", "task_state"))
+        model = self.task.get_eval_model(ema=ema)
+        own = () if model is None else unwrap_model(model).state_dict()
         _load(
             content,
             key,
-            lambda state: self.task.load_checkpoint_state(
-                clean_state_dict(state), task_state, ema=ema
-            ),
+            lambda state: self.task.load_checkpoint_state(cleaned(state, own), task_state, ema=ema),
         )
 
     def load_optimizer(self, content: dict[str, Any], former: torch.optim.Optimizer | None) -> None:

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from vit_ls.engine.errors import RunFailedError
 from vit_ls.engine.ranks import Ranks
+from vit_ls.errors import RunFailedError
 
 
 class TrainStream(Protocol):

@@ -1,16 +1,19 @@
 """The teacher of a distillation: built as its run built it, and of the student's classes."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.engine.classes import difference
-from vit_ls.engine.models import check_model_name, made
-from vit_ls.engine.of_run import as_trained, channels
-from vit_ls.engine.weights import check_weights_file, class_names, run_settings
+from vit_ls.run.building import check_model_name, made
+from vit_ls.run.classes import difference
+from vit_ls.run.files import check_weights_file
+from vit_ls.run.loading import built_from, named_by
+from vit_ls.run.of_run import as_trained, channels
+from vit_ls.run.weights import class_names, run_settings
 
 _FLAG = "--kd-model-path"
 
@@ -51,11 +54,10 @@ def make_teacher(
     # timm leaves a classifier out, and random, where the file's is said to have other classes.
     kept = bool(trained) or _distils_classes(config)
     overlay = trained.get("pretrained_cfg_overlay", {}) | {
-        "file": str(path),
         "num_classes": kwargs["num_classes"] if kept else -1,
     }
-    kwargs |= {"pretrained": True, "pretrained_cfg_overlay": overlay}
-    return made(name, lambda: factory(name, **kwargs))
+    with named_by(_FLAG):
+        return made(name, lambda: built_from(partial(factory, name, **kwargs), path, overlay))
 
 
 def _channels(config: TrainConfig) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from torch import nn
 
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.engine.distribute import distribute, share_norms
-from vit_ls.engine.errors import RunFailedError, StoppedError
 from vit_ls.engine.held_out import evaluate_run
 from vit_ls.engine.keeper import Keeper
 from vit_ls.engine.meters import Interval, Sums, Timed, mean_norm
@@ -27,6 +26,7 @@ from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.stream import TrainStream, UnreadableImages
 from vit_ls.engine.update import Outcome, Updater
 from vit_ls.engine.utilisation import utilisation
+from vit_ls.errors import RunFailedError, StoppedError
 
 _logger = logging.getLogger(__name__)
 

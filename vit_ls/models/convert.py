@@ -93,12 +93,7 @@ class Fit:
 
     def complaint(self) -> str:
         """What is missing, unexpected and of another shape."""
-        parts = {
-            "missing": self.missing,
-            "unexpected": self.unexpected,
-            "of another shape": self.other_shape,
-        }
-        return "; ".join(f"{len(keys)} {what}{_first(keys)}" for what, keys in parts.items())
+        return complaint(self.missing, self.unexpected, self.other_shape)
 
     def check(self) -> None:
         """Raise ValueError unless it fits."""
@@ -137,13 +132,19 @@ class Fit:
         return counts
 
 
+def complaint(missing: list[str], unexpected: list[str], other_shape: list[str]) -> str:
+    """How many tensors do not fit a model, with the first of them."""
+    parts = {"missing": missing, "unexpected": unexpected, "of another shape": other_shape}
+    return "; ".join(f"{len(keys)} {what}{_first(keys)}" for what, keys in parts.items())
+
+
 def checkpoint_filter_fn(state_dict: Mapping[str, Any], model: nn.Module) -> dict[str, Tensor]:
     """A state dict of any accepted kind -> one that fits the model, as timm calls it on loading.
 
     Accepted are the model's own keys; files as Microsoft released ViL and CvT, the latter with
     Hugging Face's names too; the ViL-LS files released with arXiv:2107.02192; and, for `cst_vit_*`,
-    timm's plain ViT and DeiT; each with its wrapper and its prefix `module.`. Position tables of
-    another size are resized. A model that is not the file's own takes what it can use of it
+    timm's plain ViT and DeiT; each as trainers wrap it (`wrappers`). Position tables of another
+    size are resized. A model that is not the file's own takes what it can use of it
     (`WARM_STARTS`), a dynamic projection of another rank starts anew, and one warning counts that.
 
     Args:

@@ -7,6 +7,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from vit_ls.models.wrappers import cleaned, held, unwrapped
+
 Kind = Literal["cvt", "vil", "vit", "other"]
 """What the tensors are of, as far as loading has to know; "other" fits its own model or none."""
 
@@ -67,8 +69,6 @@ _VIL = dict.fromkeys(
 )
 """What only a ViL has: a bias of global tokens beside windows, or embeddings of rows."""
 
-_WRAPPERS = ("net", "state_dict", "model")
-
 
 class Named(NamedTuple):
     """The tensors of a file under this package's names."""
@@ -85,11 +85,11 @@ def under_our_names(state_dict: Mapping[str, Any]) -> Named:
     """The tensors of a file under this package's names, whosever they were; none is changed.
 
     Args:
-        state_dict: As read from a file, with its wrapper and its prefix `module.`, or without.
+        state_dict: As read from a file, with or without what a trainer wraps around it; of a file
+            with an average the weights themselves.
     """
-    wrapper = next((k for k in _WRAPPERS if isinstance(state_dict.get(k), Mapping)), None)
-    state_dict = state_dict if wrapper is None else state_dict[wrapper]
-    tensors = {key.removeprefix("module."): value for key, value in state_dict.items()}
+    which = held(state_dict)[0]
+    tensors = cleaned(unwrapped(state_dict, which))
     if "layer1.0.proj.weight" in tensors:
         windows = "layer1.1.attn.query.weight" in tensors
         kind: Kind = "vil" if windows else "other"

@@ -23,9 +23,10 @@ from torch import Tensor
 
 import vit_ls
 from vit_ls import engine
-from vit_ls.config import ConfigError
+from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
 from vit_ls.layers import CompositeSliceAttention
 from vit_ls.recording import Attention, Part
+from vit_ls.run import built, check_model_name, made
 from vit_ls.visualize.images import read_rgb
 from vit_ls.visualize.page import LARGEST, write_page
 from vit_ls.visualize.rollout import rollout
@@ -36,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parse_args(argv)
     if find_spec("matplotlib") is None:
         raise ConfigError("the pictures need matplotlib: pip install 'vit-ls[demo]'.")
-    engine.check_model_name(args.model)
+    check_model_name(args.model)
     image = _read_image(args.image)
-    model = _model(args)
+    model, weights = _model(args)
     size = tuple(args.img_size or model.pretrained_cfg["input_size"][1:])
     image = _cropped(image, size)
     try:
@@ -50,7 +51,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     _check_head(layer, args.head)
     args.out.mkdir(parents=True, exist_ok=True)
     shares = _write(records, layer, image, args, from_token=_from_token(model))
-    weights = args.checkpoint or "untrained"
     said = ", ".join(f"{part} {share:.1%}" for part, share in shares.items())
     sys.stdout.write(f"{args.model} ({weights}), {layer.name}: {said}\nwritten: {args.out}\n")
 
@@ -64,6 +64,8 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--model", default="cvt_ls_13", help="a model that timm knows")
     add("--checkpoint", type=Path, help="weights, of this package's runs or of timm's")
+    add("--weights", choices=WEIGHTS, default="best", help=WEIGHTS_HELP)
+    add("--model-kwargs", nargs="+", default=[], metavar="KEY=VALUE", help="more arguments")
     add("--image", type=Path, help="default: scikit-learn's picture of a temple")
     add("--img-size", type=int, nargs=2, metavar=("H", "W"), help="default: the model's")
     add("--layer", help="such as stages.0.blocks.0.attn; default: a large one that fits the page")
@@ -83,14 +85,18 @@ def _read_image(path: Path | None) -> Image.Image:
     return read_rgb(path)
 
 
-def _model(args: argparse.Namespace) -> Any:
+def _model(args: argparse.Namespace) -> tuple[Any, str]:
+    """The model in eval mode, and what its weights are."""
     if args.img_size and min(args.img_size) < 1:
         raise ConfigError(f"--img-size must be positive, got {args.img_size}.")
     torch.manual_seed(0)
-    model = create_model(args.model, **engine.as_trained(args.checkpoint, args.model))
+    kwargs = mapping(args.model_kwargs, "--model-kwargs")
     if args.checkpoint:
-        engine.load_weights(model, args.checkpoint, use_ema=None)
-    return model.eval()
+        model, which = built(args.checkpoint, args.model, weights=args.weights, changes=kwargs)
+        return model, f"{args.checkpoint}, {which} weights"
+    if args.weights != "best":
+        raise ConfigError("--weights needs --checkpoint FILE.")
+    return made(args.model, lambda: create_model(args.model, **kwargs)).eval(), "untrained"
 
 
 def _cropped(image: Image.Image, size: tuple[int, ...]) -> Image.Image:

@@ -40,16 +40,17 @@ def labels_to_use(weights: _Names, data: _Names, *, trusted: bool) -> Mapping[st
     return None if all(weights[name] == index for name, index in data.items()) else weights
 
 
-def check_all_classes(num_classes: int, data: _Names, *, trusted: bool) -> None:
-    """Raise ConfigError where weights without names have more classes than the data has names.
+def check_all_classes(num_classes: int, weights: _Names, data: _Names, *, trusted: bool) -> None:
+    """Raise ConfigError where it is not known which of the weights' classes the data has.
 
     Args:
-        num_classes: Of the weights.
+        num_classes: Of the weights; a run may have had more of them than names.
+        weights: Index of each class in the weights, where it is known: the data's are then theirs.
         data: Index of each class in the data, where it is known.
         trusted: The data's labels were chosen for these weights.
     """
     found = max(data.values()) + 1 if data else num_classes
-    if found != num_classes and not trusted:
+    if found != num_classes and not (trusted or weights):
         raise ConfigError(
             f"the data has {found} classes and the weights {num_classes}, and which of them it has "
             "is not known: --class-map FILE says it."

@@ -11,8 +11,9 @@ from timm.data import resolve_model_data_config
 import train
 from robustness.errors import UsageError
 from robustness.running.subject import build_subject
-from vit_ls import engine, export
+from vit_ls import export
 from vit_ls.config import ConfigError
+from vit_ls.run import as_trained, load_weights
 from vit_ls.visualize.__main__ import main as visualize
 
 
@@ -45,15 +46,14 @@ def _answers(model: Any) -> torch.Tensor:
 
 
 def test_a_model_is_made_as_its_run_made_it(checkpoint: Path) -> None:
-    as_trained = engine.as_trained(checkpoint, "test_cvt_ls")
-    model = create_model("test_cvt_ls", **as_trained)
-    engine.load_weights(model, checkpoint, use_ema=None)
+    model = create_model("test_cvt_ls", **as_trained(checkpoint, "test_cvt_ls"))
+    load_weights(model, checkpoint)
     plain = create_model("test_cvt_ls", num_classes=10)
-    engine.load_weights(plain, checkpoint, use_ema=None)
+    load_weights(plain, checkpoint)
     assert not torch.allclose(_answers(model), _answers(plain), atol=1e-3)
 
     asked = create_model("test_cvt_ls", num_classes=10, window=4, img_size=48)
-    engine.load_weights(asked, checkpoint, use_ema=None)
+    load_weights(asked, checkpoint)
     assert torch.equal(_answers(model), _answers(asked))
     images = resolve_model_data_config(model, use_test_size=True)
     assert images["mean"] == (0.3, 0.3, 0.3)
@@ -83,8 +83,8 @@ def test_the_model_of_another_run_is_refused(checkpoint: Path, tmp_path: Path) -
 
 def test_weights_of_no_run_say_nothing_of_their_model(tmp_path: Path) -> None:
     torch.save(create_model("test_cvt_ls").state_dict(), tmp_path / "plain.pth")
-    assert engine.as_trained(tmp_path / "plain.pth", "test_cvt_ls") == {}
-    assert engine.as_trained(None, "test_cvt_ls") == {}
+    assert as_trained(tmp_path / "plain.pth", "test_cvt_ls") == {}
+    assert as_trained(None, "test_cvt_ls") == {}
 
 
 def test_a_run_that_numbered_imagenet_s_classes_otherwise_is_not_evaluated(

@@ -1,19 +1,15 @@
 """Checkpoints as files: whole or absent, of plain values and tensors."""
 
-import argparse
 import contextlib
 import logging
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import torch
-
-from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError
-from vit_ls.engine.errors import CheckpointError
+from vit_ls.errors import CheckpointError
+from vit_ls.run.files import read_file
 
 _logger = logging.getLogger(__name__)
 
@@ -80,18 +76,8 @@ def read_checkpoint(path: Path, *, tensors: bool = True) -> dict[str, Any]:
     Raises:
         CheckpointError: It is not there, damaged, or no training checkpoint.
     """
-    # A damaged file raises whatever the part of it raises that is read first.
-    with blamed_on(f"{path} cannot be read", CheckpointError):
-        if tensors and zipfile.is_zipfile(path):
-            # torch does not look at the checksums that it writes.
-            with zipfile.ZipFile(path) as archive:
-                damaged = archive.testzip()
-            if damaged is not None:
-                raise ValueError(f"{damaged} in it is damaged.")
-        # timm's script stores its settings as a namespace, which runs no code.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=not tensors)
-    if not isinstance(content, dict) or "state_dict" not in content or "epoch" not in content:
+    content = read_file(path, tensors=tensors)
+    if "state_dict" not in content or "epoch" not in content:
         raise CheckpointError(f"{path} is not a training checkpoint.")
     return content
 
