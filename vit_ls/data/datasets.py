@@ -1,9 +1,8 @@
 """Opens a run's data sets and checks them before a model is built."""
 
 import logging
-import stat
 from collections.abc import Sized
-from contextlib import closing
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data.class_map import relabel
 from vit_ls.data.digits import Digits
 from vit_ls.data.inputs import image_mode
+from vit_ls.data.pictures import PictureError, converted, opened
 from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.shards import check_input_key
 from vit_ls.data.splits import (
@@ -55,28 +55,25 @@ class ReadableImages(ImageDataset):
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """The image, transformed, and its label."""
         try:
-            self._check_file(index)
-            file, target = self.reader[index][:2]
-            with closing(file), Image.open(file) as image:
-                decoded = self.crop(image) if self.crop else image.convert(self.input_img_mode)
-        # What Pillow raises for a damaged or hostile file has no common type: OSError, SyntaxError,
-        # ValueError, struct.error, DecompressionBombError and more.
-        except Exception as error:
-            name = self.filename(index, absolute=True)
-            kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
-            message = " ".join(f"{name}: {kind}{error}".split())
+            file, target = self._sample(index)
+            with nullcontext() if isinstance(file, str) else file, opened(file) as image:
+                mode = self.input_img_mode
+                decoded = self.crop(image) if self.crop else converted(image, mode)
+        except PictureError as error:
+            message = " ".join(f"{self.filename(index, absolute=True)}: {error}".split())
             if not self.held_out:
                 raise UnreadableImageError(message) from error
             _logger.warning("unreadable image, counted as wrong: %s", message)
             decoded, target = Image.new(self.input_img_mode, (1, 1)), -1
         return (self.transform(decoded) if self.transform else decoded), target
 
-    def _check_file(self, index: int) -> None:
-        """Opening a pipe waits for its writer, and a device may never end."""
+    def _sample(self, index: int) -> tuple[Any, Any]:
+        """A path, where the picture has a file of its own, or an open file; and the label."""
         if isinstance(self.reader, ReaderImageFolder):
-            path = self.reader.samples[index][0]
-            if not stat.S_ISREG(Path(path).stat().st_mode):
-                raise OSError("not a regular file")
+            return self.reader.samples[index]
+        # Readers of tars and of Hugging Face's data raise what their packages raise.
+        with blamed_on("its data set does not give it", PictureError):
+            return self.reader[index][:2]
 
 
 class _ClassFolders(ReaderImageFolder):
