@@ -17,7 +17,7 @@ from robustness.corruptions import RELEASE_QUALITY, as_released, corrupt, random
 from robustness.corruptions.weather import frost_photographs
 from robustness.data.gaps import Kind
 from robustness.data.listing import Sample
-from vit_ls.data import pictures
+from vit_ls.data.pictures import read_picture
 
 Item = tuple[torch.Tensor, int, int, str]
 """Image [C, H, W] or video [frames, C, H, W], target, index within the cell, and what is wrong
@@ -37,7 +37,7 @@ def read_file(sample: Sample) -> Image.Image:
         OSError: The file cannot be read or is cut short.
     """
     assert sample.path is not None
-    return pictures.read_picture(sample.path)
+    return read_picture(sample.path)
 
 
 def resize_and_crop(image: Image.Image) -> Image.Image:

@@ -11,7 +11,7 @@ from vit_ls.engine.errors import (
     RunFailedError,
     StoppedError,
 )
-from vit_ls.engine.evaluate import Evaluation, evaluate
+from vit_ls.engine.evaluate import Evaluation, check_evaluated, evaluate
 from vit_ls.engine.models import (
     check_compiler,
     check_model_name,
@@ -51,6 +51,7 @@ __all__ = [
     "check_all_classes",
     "check_classifier",
     "check_compiler",
+    "check_evaluated",
     "check_model_name",
     "check_recipe",
     "check_reports",
