@@ -11,10 +11,12 @@ import pytest
 import runs
 
 from vit_ls.data.digits import Digits
+from vit_ls.data.streams import StreamedImages
 
 pytest.importorskip("webdataset", reason="needs the extra 'data'")
 
 CLASSES, IMAGES = 4, 10
+LANDING = pytest.mark.landing
 FLAGS = [
     *("--dataset", "wds/digits", "--model", "test_vil_ls", "--img-size", "16", "--epochs", "1"),
     *("--batch-size", "4", "--experiment", "run", "--num-classes", str(CLASSES)),
@@ -97,7 +99,7 @@ def _ends_with(log: str, *words: str) -> None:
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=LANDING), "2"])
 def test_damaged_samples_are_named_and_counted(tmp_path: Path, workers: str) -> None:
     data = _write(tmp_path, train=_damaged(1), held_out=_damaged(2))
     status, log = _train(data, tmp_path, "--workers", workers, "--epochs", "2")
@@ -113,7 +115,7 @@ def test_damaged_samples_are_named_and_counted(tmp_path: Path, workers: str) -> 
     assert "unreadable=2" in log
 
 
-@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.landing)])
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=LANDING)])
 @pytest.mark.parametrize(
     ("limit", "reason"),
     [
@@ -173,14 +175,14 @@ def test_a_folder_of_damaged_images_is_no_evaluation_either(
     _ends_with(log, "the split 'validation' cannot be evaluated on: none of its 4 images can be")
 
 
-@pytest.mark.parametrize("workers", ["0", pytest.param("1", marks=pytest.mark.landing)])
+@pytest.mark.parametrize("workers", ["0", pytest.param("1", marks=LANDING)])
 @pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize(
     ("label", "reason"),
     [
         ("cat", "must be a whole number, got 'cat'."),
         ("4", "must be from 0 to 3 (--num-classes), got 4."),
-        ("-1", "must be from 0 to 3 (--num-classes), got -1."),
+        pytest.param("-1", "must be from 0 to 3 (--num-classes), got -1.", marks=LANDING),
     ],
 )
 def test_a_label_that_is_none_ends_in_one_line(
@@ -193,6 +195,68 @@ def test_a_label_that_is_none_ends_in_one_line(
     _ends_with(log, f"the label of digits-{split}-0.tar/0000", reason)
 
 
+def _no_images() -> None:
+    StreamedImages.__iter__ = lambda _: iter(())  # type: ignore[method-assign]
+
+
+def test_an_epoch_without_images_is_an_error(tmp_path: Path) -> None:
+    data, log = _write(tmp_path), tmp_path / "log"
+    argv = [data, *FLAGS, "--workers", "0", "--output", str(tmp_path)]
+    assert runs.finish(argv, log, before=_no_images) == 1
+    _ends_with(log.read_text(), "the training split 'train' gave no image in epoch 0: nothing was")
+    assert not list((tmp_path / "run").glob("*.pth.tar"))
+
+
+def test_an_empty_evaluation_is_an_error(tmp_path: Path) -> None:
+    data, log = _write(tmp_path), tmp_path / "validation.log"
+    argv = ["--data-dir", data, *FLAGS[:4], "--random-weights", "--workers", "0"]
+    assert runs.finish(argv, log, script="validate", before=_no_images) == 1
+    _ends_with(log.read_text(), "the split 'validation' cannot be evaluated on: it is empty.")
+
+
+def _in_a_table(folder: Path, labels: Sequence[int]) -> str:
+    """Images and labels that are numbers without names, as Hugging Face's package reads them."""
+    datasets = pytest.importorskip("datasets", reason="needs the extra 'data'")
+    for split, samples in zip(("train", "validation"), (_samples(), _samples()[::-1]), strict=True):
+        rows = [
+            {"image": {"bytes": image + split.encode(), "path": None}, "label": label}
+            for (image, _), label in zip(samples, labels, strict=False)
+        ]
+        table = datasets.Dataset.from_list(rows).cast_column("image", datasets.Image())
+        table.to_parquet(folder / f"{split}-00000-of-00001.parquet")
+    return f"hfds/{folder}"
+
+
+@pytest.mark.parametrize(
+    ("last", "flags", "status", "reason"),
+    [
+        (3, ["--num-classes", "4"], 0, "best val_top1="),
+        (3, [], 2, "does not say how many classes it has"),
+        (4, ["--num-classes", "4"], 1, "must be from 0 to 3 (--num-classes), got 4."),
+        pytest.param(-1, ["--num-classes", "4"], 1, "must be from 0 to 3", marks=LANDING),
+        (3, ["--input-key", "img"], 2, "--input-key img must be one of image, label."),
+        (3, ["--target-key", "y"], 2, "--target-key y must be one of image, label."),
+    ],
+)
+def test_hugging_face_data_is_trained_on_or_ends_in_one_line(
+    tmp_path: Path, last: int, flags: list[str], status: int, reason: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    dataset, cache = _in_a_table(tmp_path / "data", [0, 1, 2, last]), str(tmp_path / "cache")
+    log, env = tmp_path / "log", {"HF_HUB_OFFLINE": "1", "HF_HOME": cache}
+    argv = [*FLAGS[2:-2], "--dataset", dataset, "--data-dir", cache, "--workers", "0"]
+    argv += ["--output", str(tmp_path), *flags]
+    assert runs.finish(argv, log, env=env) == status, log.read_text()
+    _ends_with(log.read_text(), reason)
+
+
+def test_repeats_that_its_reader_passes_over_are_refused(tmp_path: Path) -> None:
+    data = _write(tmp_path)
+    status, log = _train(data, tmp_path, "--workers", "0", "--epoch-repeats", "2")
+    assert status == 2
+    _ends_with(log, "--epoch-repeats is for tfds/ and hfids/: of wds/ --train-num-samples says")
+
+
 def test_the_number_of_classes_is_asked_for(tmp_path: Path) -> None:
     data = _write(tmp_path)
     log = tmp_path / "log"
@@ -202,7 +266,7 @@ def test_the_number_of_classes_is_asked_for(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("split", [pytest.param("train", marks=LANDING), "validation"])
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
@@ -241,7 +305,7 @@ def _both(script: str, argv: Sequence[str], log: Path) -> tuple[list[int | None]
     return [process.exitcode for process in processes], log.read_text()
 
 
-@pytest.mark.landing
+@LANDING
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_two_processes_count_each_sample_once(tmp_path: Path, shards: int, workers: str) -> None:
@@ -265,7 +329,7 @@ def test_two_processes_count_each_sample_once(tmp_path: Path, shards: int, worke
     assert single.partition(" images_s")[0] == line.partition(" images_s")[0]
 
 
-@pytest.mark.landing
+@LANDING
 def test_two_processes_end_where_all_samples_are_damaged(tmp_path: Path) -> None:
     data = _write(tmp_path, train=_damaged(IMAGES))
     argv = [data, *FLAGS, "--output", str(tmp_path), "--workers", "1", "--max-unreadable", "3"]

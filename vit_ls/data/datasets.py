@@ -279,6 +279,11 @@ def _check_settings(config: DataConfig, kind: str, **reader: Any) -> None:
             raise ConfigError(f"the number of images is that of the data here, got {count}.")
         if repeats:
             raise ConfigError(f"--epoch-repeats is for streamed data sets, got {repeats}.")
+    elif kind == "wds" and reader.get("repeats"):
+        raise ConfigError(
+            "--epoch-repeats is for tfds/ and hfids/: of wds/ --train-num-samples says how many "
+            f"images an epoch has, got {reader['repeats']}."
+        )
     check_place(kind, config.data_dir)
 
 
