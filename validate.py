@@ -42,6 +42,7 @@ def _parse_args(argv: Sequence[str] | None = None) -> ValidateConfig:
 
 def open_images(config: ValidateConfig) -> data.Images:
     """The images, with the labels that the weights have for their classes."""
+    data.warn_of_idle(config)
     images = data.open_images(config, config.split, num_samples=config.num_samples)
     path = config.checkpoint or config.pretrained_path
     names = run.class_names(Path(path)) if path else None
@@ -101,12 +102,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         data_config = data.input_config(config, model, use_test_size=not config.use_train_size)
         result = engine.evaluate(
             engine.prepared(model, config, ranks.device),
-            data.eval_loader(images, config, data_config, ranks),
+            data.eval_loader(images, config, data_config, ranks, num_classes=model.num_classes),
             ranks,
             engine.autocast(config.amp, config.amp_dtype, ranks.device),
             channels_last=config.channels_last,
             per_image=bool(config.real_labels or config.per_class),
         )
+        engine.check_evaluated(result, config.split, config.max_unreadable)
         if ranks.primary:
             about = {
                 "model": config.model,

@@ -31,6 +31,7 @@ from vit_ls import engine
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError
 from vit_ls.count import explicit_attention, saved_activations
 from vit_ls.data.digits import Digits
+from vit_ls.data.pictures import PictureError, read_picture
 from vit_ls.grid import num_windows
 from vit_ls.layers import Block, LongShortAttention
 from vit_ls.ops import merge_heads, split_heads
@@ -77,9 +78,8 @@ def _photographs(folder: Path | None, count: int) -> list[Image.Image]:
     images = []
     for file in files[:count]:
         try:
-            with Image.open(file) as image:
-                images.append(image.convert("RGB"))
-        except (OSError, ValueError) as error:
+            images.append(read_picture(file))
+        except PictureError as error:
             raise ConfigError(f"--images must hold images that Pillow reads, got {file}") from error
     return images
 

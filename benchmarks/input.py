@@ -41,6 +41,7 @@ from benchmarks.speed.measure import Times, in_turn
 from vit_ls.config import TrainConfig
 from vit_ls.data import open_splits, train_batches
 from vit_ls.data.augment import train_transform
+from vit_ls.data.pictures import converted, opened
 from vit_ls.data.reduced import decode as reduced_decode
 from vit_ls.data.reduced import reduction
 from vit_ls.engine import Ranks
@@ -170,11 +171,11 @@ def decode(
         size: In pixels.
         reduced: Decode at a reduced scale where the crop keeps at least `size` pixels a side.
     """
-    with Image.open(file) as image:
+    with opened(file) as image:
         if reduced:
             return reduced_decode(image, crop, (size, size), "RGB", InterpolationMode.BICUBIC)
         cut: Image.Image = resized_crop(
-            image.convert("RGB"), *crop, [size, size], InterpolationMode.BICUBIC
+            converted(image, "RGB"), *crop, [size, size], InterpolationMode.BICUBIC
         )
         return cut
 
@@ -194,7 +195,7 @@ def _crops(files: list[Path], size: int) -> list[tuple[int, int, int, int]]:
     draw = RandomResizedCrop(size)
     crops = []
     for file in files:
-        with Image.open(file) as image:
+        with opened(file) as image:
             crops.append(draw.get_params(image, list(draw.scale), list(draw.ratio)))
     return crops
 

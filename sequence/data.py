@@ -65,6 +65,7 @@ class Batches:
 
     unreadable: Tensor | None = None
     max_unreadable = 0
+    num_images: int | None = None
 
     def __init__(
         self,

@@ -91,6 +91,7 @@ def jpeg_round_trip(image: Image.Image, quality: int) -> Image.Image:
     """What a JPEG file of this quality gives back."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=quality)
+    # Pillow's own file, of 8 bits for each channel: no picture of anyone's.
     with Image.open(buffer) as decoded:
         return decoded.convert("RGB")
 

@@ -10,6 +10,7 @@ from PIL import Image
 from robustness.corruptions import filters
 from robustness.corruptions.filters import Array
 from robustness.errors import UsageError
+from vit_ls.data.pictures import read_picture
 
 Rng = np.random.RandomState
 
@@ -89,8 +90,7 @@ def frost_photographs(folder: Path) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=8)
 def _photograph(file: Path) -> Array:
-    with Image.open(file) as photo:
-        return np.asarray(photo.convert("RGB"))
+    return np.asarray(read_picture(file))
 
 
 @cache

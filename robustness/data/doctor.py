@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from PIL import Image
-
 from robustness.data import layouts
 from robustness.data.benchmarks import BENCHMARKS, Benchmark
 from robustness.data.gaps import Kind, gather, some
@@ -15,6 +13,7 @@ from robustness.data.images import read_file
 from robustness.data.listing import Listing, Sample
 from robustness.data.sources import Places, Source
 from robustness.data.videos import read_frames
+from vit_ls.data.pictures import opened
 
 _MENDS = {
     Kind.NO_FOLDER: "unpack it",
@@ -122,12 +121,11 @@ def inspect_file(sample: Sample) -> tuple[int, int] | None:
     if sample.path.suffix.lower() in layouts.VIDEO_TYPES:
         return _inspect_video(sample.path)
     try:
-        with Image.open(sample.path) as image:
+        with opened(sample.path) as image:
             size, tail = image.size, _TAILS.get(image.format or "")
         if tail is None or not _ends_with(sample.path, tail):
             read_file(sample)
-    # Pillow answers a broken header with one of several types.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except OSError:
         return None
     return size
 

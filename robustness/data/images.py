@@ -17,6 +17,7 @@ from robustness.corruptions import RELEASE_QUALITY, as_released, corrupt, random
 from robustness.corruptions.weather import frost_photographs
 from robustness.data.gaps import Kind
 from robustness.data.listing import Sample
+from vit_ls.data.pictures import read_picture
 
 Item = tuple[torch.Tensor, int, int, str]
 """Image [C, H, W] or video [frames, C, H, W], target, index within the cell, and what is wrong
@@ -28,8 +29,6 @@ Picture = Image.Image | list[Image.Image]
 CROP = 224
 """Side of the released files."""
 
-_SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
-
 
 def read_file(sample: Sample) -> Image.Image:
     """Decode an image file as 8-bit RGB.
@@ -38,20 +37,7 @@ def read_file(sample: Sample) -> Image.Image:
         OSError: The file cannot be read or is cut short.
     """
     assert sample.path is not None
-    try:
-        with Image.open(sample.path) as image:
-            return as_rgb(image)
-    # Pillow answers a broken file with one of several types.
-    except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise OSError(str(error)) from error
-
-
-def as_rgb(image: Image.Image) -> Image.Image:
-    """The image in 8-bit RGB; grey of 16 bits is scaled, where Pillow would clip it to white."""
-    if image.mode not in _SIXTEEN_BITS:
-        return image.convert("RGB")
-    values = np.asarray(image).astype(np.float64)
-    return Image.fromarray(np.clip(np.round(values / 257), 0, 255).astype(np.uint8)).convert("RGB")
+    return read_picture(sample.path)
 
 
 def resize_and_crop(image: Image.Image) -> Image.Image:

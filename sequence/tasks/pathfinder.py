@@ -24,6 +24,7 @@ from torch import Tensor
 
 from sequence.data import Split, Task
 from vit_ls.config import ConfigError
+from vit_ls.data.pictures import PictureError, read_picture
 
 SIDE = 32
 CONTOURS = {"easy": 6, "intermediate": 9, "hard": 14}
@@ -154,9 +155,8 @@ def read(folder: Path, *, difficulty: str) -> Task:
 def _pixels(path: Path) -> Tensor:
     """Uint8 [1024]."""
     try:
-        with Image.open(path) as image:
-            grey = np.array(image.convert("L"))
-    except OSError as error:
+        grey = np.array(read_picture(path, "L"))
+    except PictureError as error:
         raise ConfigError(f"{path} must be an image: {error}") from error
     if grey.shape != (SIDE, SIDE):
         raise ConfigError(f"{path} must be {SIDE} x {SIDE} pixels, got {grey.shape}.")

@@ -13,6 +13,8 @@ _LARGEST_COUNT = 2**31 - 1
 class ConfigError(ReportedError, ValueError):
     """A setting that cannot be used; the message is one line and names it."""
 
+    status = 2
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -1,6 +1,12 @@
 """The images: data sets, label checks, and the batches for training and evaluation."""
 
-from vit_ls.data.datasets import Images, checked_num_classes, open_images, open_splits
+from vit_ls.data.datasets import (
+    Images,
+    checked_num_classes,
+    open_images,
+    open_splits,
+    warn_of_idle,
+)
 from vit_ls.data.inputs import input_config
 from vit_ls.data.loaders import TrainBatches, eval_loader, train_batches
 
@@ -13,4 +19,5 @@ __all__ = [
     "open_images",
     "open_splits",
     "train_batches",
+    "warn_of_idle",
 ]

@@ -1,9 +1,8 @@
 """Opens a run's data sets and checks them before a model is built."""
 
 import logging
-import stat
 from collections.abc import Sized
-from contextlib import closing
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,29 +15,30 @@ from torchvision.datasets import DatasetFolder
 
 from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
+from vit_ls.data import hub, shards
 from vit_ls.data.class_map import relabel
 from vit_ls.data.digits import Digits
+from vit_ls.data.errors import UnreadableImageError
 from vit_ls.data.inputs import image_mode
+from vit_ls.data.labels import checked_label
+from vit_ls.data.pictures import PictureError, converted, opened
 from vit_ls.data.reduced import ReducedCrop
-from vit_ls.data.shards import check_input_key
 from vit_ls.data.splits import (
     STREAMED,
     TRAIN,
     check_place,
     check_split,
     checked_kind,
+    downloads,
     in_folders,
     links_in,
     of_two,
     shared,
     split_root,
 )
+from vit_ls.data.streams import StreamedImages
 
 _logger = logging.getLogger(__name__)
-
-
-class UnreadableImageError(RuntimeError):
-    """An image file cannot be read; the message names it and says why."""
 
 
 class ReadableImages(ImageDataset):
@@ -51,32 +51,34 @@ class ReadableImages(ImageDataset):
 
     held_out = False
     crop: ReducedCrop | None = None
+    num_classes: int | None = None
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         """The image, transformed, and its label."""
         try:
-            self._check_file(index)
-            file, target = self.reader[index][:2]
-            with closing(file), Image.open(file) as image:
-                decoded = self.crop(image) if self.crop else image.convert(self.input_img_mode)
-        # What Pillow raises for a damaged or hostile file has no common type: OSError, SyntaxError,
-        # ValueError, struct.error, DecompressionBombError and more.
-        except Exception as error:
-            name = self.filename(index, absolute=True)
-            kind = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
-            message = " ".join(f"{name}: {kind}{error}".split())
+            file, target = self._sample(index)
+            with nullcontext() if isinstance(file, str) else file, opened(file) as image:
+                mode = self.input_img_mode
+                decoded = self.crop(image) if self.crop else converted(image, mode)
+        except PictureError as error:
+            message = " ".join(f"{self.filename(index, absolute=True)}: {error}".split())
             if not self.held_out:
                 raise UnreadableImageError(message) from error
             _logger.warning("unreadable image, counted as wrong: %s", message)
             decoded, target = Image.new(self.input_img_mode, (1, 1)), -1
+        else:
+            target = checked_label(
+                target, self.num_classes, lambda: str(self.filename(index, absolute=True))
+            )
         return (self.transform(decoded) if self.transform else decoded), target
 
-    def _check_file(self, index: int) -> None:
-        """Opening a pipe waits for its writer, and a device may never end."""
+    def _sample(self, index: int) -> tuple[Any, Any]:
+        """A path, where the picture has a file of its own, or an open file; and the label."""
         if isinstance(self.reader, ReaderImageFolder):
-            path = self.reader.samples[index][0]
-            if not stat.S_ISREG(Path(path).stat().st_mode):
-                raise OSError("not a regular file")
+            return self.reader.samples[index]
+        # Readers of tars and of Hugging Face's data raise what their packages raise.
+        with blamed_on("its data set does not give it", PictureError):
+            return self.reader[index][:2]
 
 
 class _ClassFolders(ReaderImageFolder):
@@ -109,7 +111,7 @@ class Images:
 
     def file_names(self) -> list[str]:
         """Names of the images' files, in order."""
-        if not hasattr(self.dataset, "filenames"):
+        if self.streamed or not hasattr(self.dataset, "filenames"):
             raise ConfigError("this data set has no file names.")
         return [str(name) for name in self.dataset.filenames(basename=True)]
 
@@ -167,32 +169,42 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **mor
         )
         if relabels:
             relabel(dataset.reader, config.class_map)
+        source = {"wds": shards, "hfids": hub}.get(kind)
+        if source is not None or kind == "hfds":
+            (source or hub).check_keys(dataset.reader, config.input_key, config.target_key)
     reader = _ClassFolders(dataset) if isinstance(dataset, DatasetFolder) else None
     if isinstance(dataset, ImageDataset):
         reader = dataset.reader
-    if kind == "wds":
-        check_input_key(dataset.reader, config.input_key)
     if reader is not None:
         dataset = ReadableImages(None, reader=reader, input_img_mode=mode)
         dataset.held_out = not training
+    elif source is not None:
+        dataset = StreamedImages(
+            dataset.reader,
+            source.samples,
+            mode=mode,
+            split=split,
+            held_out=not training,
+            turn=kind == "hfids",  # as its package does, from which timm takes the images
+        )
     if isinstance(dataset, Sized) and len(dataset) == 0:
         raise ConfigError(f"split {split!r} of {place} has no images.")
     return Images(dataset, _class_to_idx(dataset), links)
 
 
-def open_splits(config: TrainConfig) -> tuple[Images, Images | None, int | None]:
+def open_splits(config: TrainConfig) -> tuple[Images, Images | None, int]:
     """Open the training and the held-out split, and check that they fit and share no image.
 
     Returns:
-        Both splits, the held-out one None for `--val-split ''`, and the number of classes where the
-        configuration or the data says it.
+        Both splits, the held-out one None for `--val-split ''`, and the number of classes.
 
     Raises:
-        ConfigError: There is no such data, the class counts or label maps do not fit, or an image
-            is in both splits.
+        ConfigError: There is no such data, the class counts or label maps do not fit, nothing says
+            how many classes there are, or an image is in both splits.
     """
     for split in filter(None, (config.train_split, config.val_split)):
         check_split(config.dataset, split)
+    warn_of_idle(config)
     train = open_images(
         config,
         config.train_split,
@@ -205,7 +217,22 @@ def open_splits(config: TrainConfig) -> tuple[Images, Images | None, int | None]
     if config.val_split:
         held_out = open_images(config, config.val_split, num_samples=config.val_num_samples)
         _check_pair(config, train, held_out)
-    return train, held_out, checked_num_classes(train, config.num_classes)
+    num_classes = checked_num_classes(train, config.num_classes)
+    if num_classes is None:
+        raise ConfigError(
+            f"--num-classes N is needed: {config.dataset} does not say how many classes it has."
+        )
+    return train, held_out, num_classes
+
+
+def warn_of_idle(config: DataConfig) -> None:
+    """Name the settings of the data that do nothing with its kind."""
+    if config.dataset_download and not downloads(config.dataset):
+        _logger.warning(
+            "--dataset-download has no effect: it needs --dataset tfds/, hfids/, or torch/ with "
+            "data that torchvision downloads, got %r.",
+            config.dataset,
+        )
 
 
 def _check_pair(config: TrainConfig, train: Images, held_out: Images) -> None:
@@ -252,6 +279,11 @@ def _check_settings(config: DataConfig, kind: str, **reader: Any) -> None:
             raise ConfigError(f"the number of images is that of the data here, got {count}.")
         if repeats:
             raise ConfigError(f"--epoch-repeats is for streamed data sets, got {repeats}.")
+    elif kind == "wds" and reader.get("repeats"):
+        raise ConfigError(
+            "--epoch-repeats is for tfds/ and hfids/: of wds/ --train-num-samples says how many "
+            f"images an epoch has, got {reader['repeats']}."
+        )
     check_place(kind, config.data_dir)
 
 

@@ -18,10 +18,12 @@ from vit_ls.data.augment import (
     named,
     train_transform,
 )
-from vit_ls.data.datasets import Images, ReadableImages, UnreadableImageError
-from vit_ls.data.processes import Supervised
+from vit_ls.data.datasets import Images, ReadableImages
+from vit_ls.data.errors import DataError, UnreadableImageError
+from vit_ls.data.processes import Supervised, last_line
 from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
+from vit_ls.data.streams import StreamedImages
 
 
 class Place(Protocol):
@@ -46,7 +48,8 @@ class TrainBatches:
 
     Attributes:
         images: The training split.
-        unreadable: One flag per image, set where it could not be read; None for streamed data.
+        unreadable: One flag per image, or for the hash of a stream's, set where it could not be
+            read; None for data that does not say it.
         max_unreadable: More flags than this must stop the run.
     """
 
@@ -63,6 +66,11 @@ class TrainBatches:
     def class_to_idx(self) -> dict[str, int] | None:
         """Index of each class, where the data has names for them."""
         return self.images.class_to_idx
+
+    @property
+    def num_images(self) -> int | None:
+        """Images of the training split; None where it is streamed."""
+        return None if self.images.streamed else len(self.images.dataset)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch from the `start`-th on."""
@@ -82,21 +90,25 @@ class TrainBatches:
                 if number >= skip:
                     yield batch
         except UnreadableImageError as error:
-            raise ConfigError(
-                f"--max-unreadable {self.max_unreadable} is exceeded: {_last_line(error)}"
+            raise DataError(
+                f"--max-unreadable {self.max_unreadable} is exceeded: {error}"
             ) from error
         except AugmentationError as error:
-            raise ConfigError(f"the augmentation {_last_line(error)}") from error
+            raise ConfigError(f"the augmentation {error}") from error
+        except DataError:
+            raise
         # Readers of streams report a missing key or shard in every way there is. Where nothing was
         # read yet, the settings are to blame.
         except Exception as error:
             if self.sampler is not None or number >= 0:
                 raise
-            raise ConfigError(f"the training data cannot be read: {_last_line(error)}") from error
+            raise ConfigError(f"the training data cannot be read: {last_line(error)}") from error
 
     def name(self, index: int) -> str:
-        """File name of an image, where it has one."""
+        """File name of an image, or its number; "" in a stream, which has named it in its log."""
         dataset = self.images.dataset
+        if self.images.streamed:
+            return ""
         return str(dataset.filename(index)) if hasattr(dataset, "filename") else f"image {index}"
 
 
@@ -114,6 +126,7 @@ def train_batches(
     Raises:
         ConfigError: The data is smaller than one global batch, or streamed where it cannot be.
     """
+    _expect(images, config.num_classes)
     collate = fast_collate if not config.mixes else FastCollateMixup(**_mixing(config))
     if images.streamed:
         for name, value in (
@@ -124,7 +137,11 @@ def train_batches(
             if value:
                 raise ConfigError(f"--{name} needs a data set that is not streamed.")
         streamed = _streamed(images, config, data_config, collate, place)
-        return TrainBatches(images, streamed, None, None, config.max_unreadable)
+        flags = None
+        if isinstance(images.dataset, StreamedImages):
+            images.dataset.max_unreadable = config.max_unreadable
+            flags = images.dataset.unreadable
+        return TrainBatches(images, streamed, None, flags, config.max_unreadable)
     dataset, transform = images.dataset, train_transform(config, data_config)
     if config.reduced_decoding:
         _crop_while_decoding(dataset, transform[0] if config.aug_splits else transform)
@@ -162,6 +179,12 @@ def train_batches(
     return TrainBatches(images, loader, sampler, batches.unreadable, config.max_unreadable)
 
 
+def _expect(images: Images, num_classes: int | None) -> None:
+    """Let a label that is none of the classes be an error where it is read."""
+    if isinstance(images.dataset, ReadableImages | StreamedImages):
+        images.dataset.num_classes = num_classes
+
+
 def _crop_while_decoding(dataset: Any, transform: NamedSteps) -> None:
     """Move the crop, timm's first step, from the transform to the reading of the file."""
     if not isinstance(dataset, ReadableImages):
@@ -173,9 +196,23 @@ def _crop_while_decoding(dataset: Any, transform: NamedSteps) -> None:
 
 
 def eval_loader(
-    images: Images, config: DataConfig, data_config: dict[str, Any], place: Place
+    images: Images,
+    config: DataConfig,
+    data_config: dict[str, Any],
+    place: Place,
+    *,
+    num_classes: int | None = None,
 ) -> Any:
-    """Timm's loader of one process for evaluation: in order, nothing left out."""
+    """Timm's loader of one process for evaluation: in order, nothing left out.
+
+    Args:
+        images: The held-out split.
+        config: Batch size, loading processes.
+        data_config: Input size and normalisation, as timm's `resolve_data_config` gives them.
+        place: This process.
+        num_classes: Of the model; default: as the configuration says.
+    """
+    _expect(images, num_classes or config.num_classes)
     loader = create_loader(
         images.dataset,
         input_size=data_config["input_size"],
@@ -235,13 +272,6 @@ def _with_seeded_erasing(loader: Any, config: TrainConfig, place: Place) -> Any:
 def _erasing_splits(config: TrainConfig) -> int:
     """Into how many parts erasing divides a batch, to spare the first one."""
     return (config.aug_splits or 2) if config.resplit else 0
-
-
-def _last_line(error: Exception) -> str:
-    """The message; a loading process puts its traceback and the error's type before it."""
-    kind = type(error)
-    last = (str(error).strip().splitlines() or [kind.__name__])[-1]
-    return last.removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")
 
 
 def _pins(config: DataConfig, place: Place) -> bool:

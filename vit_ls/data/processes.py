@@ -11,9 +11,12 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from vit_ls.data.augment import AugmentationError
+from vit_ls.data.errors import DataError, UnreadableImageError
 from vit_ls.signals import STOPPING, end_with_parent
 
 _logger = logging.getLogger(__name__)
+_OURS = (AugmentationError, DataError, UnreadableImageError)
 
 
 class Supervised:
@@ -22,6 +25,7 @@ class Supervised:
     A signal to the whole job must reach the parent alone, which needs batches until it has saved.
     A process that hangs must not hang the parent. torch's own limit is not enough for that: while
     the parent fetches the memory of a batch from a process that is stopped, it waits for ever.
+    What a process says of the data comes without its traceback.
 
     Args:
         loader: Has not started its processes yet; may have none.
@@ -57,6 +61,8 @@ class Supervised:
                 self._since = None
                 yield batch
                 self._since = time.monotonic()
+        except _OURS as error:
+            raise type(error)(last_line(error)) from error
         finally:
             self._since = None
             done.set()
@@ -68,6 +74,13 @@ class Supervised:
                 _logger.error("no batch has come for %g seconds: ending the loading.", self.limit)
                 _kill_all()
                 return
+
+
+def last_line(error: Exception) -> str:
+    """The message; a loading process puts its traceback and the error's type before it."""
+    kind = type(error)
+    last = (str(error).strip().splitlines() or [kind.__name__])[-1]
+    return last.removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")
 
 
 class _Start:

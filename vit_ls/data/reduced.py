@@ -15,6 +15,8 @@ from timm.data.transforms import (
 )
 from torchvision.transforms import InterpolationMode, functional
 
+from vit_ls.data.pictures import converted
+
 SCALES = (8, 4, 2)
 
 
@@ -63,11 +65,11 @@ def decode(
     image.draft(None, (whole[0] // scale, whole[1] // scale))
     if image.size == whole:
         cut: Image.Image = functional.resized_crop(
-            image.convert(mode), *crop, list(size), resampling
+            converted(image, mode), *crop, list(size), resampling
         )
         return cut
     x, y = image.size[0] / whole[0], image.size[1] / whole[1]
-    return image.convert(mode).resize(
+    return converted(image, mode).resize(
         (size[1], size[0]),
         str_to_pil_interp(interp_mode_to_str(resampling)),
         (left * x, top * y, (left + width) * x, (top + height) * y),

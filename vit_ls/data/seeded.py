@@ -14,7 +14,7 @@ from timm.data import FastCollateMixup
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from vit_ls.data.datasets import UnreadableImageError
+from vit_ls.data.errors import UnreadableImageError
 from vit_ls.rng import seed, seeded
 
 _logger = logging.getLogger(__name__)

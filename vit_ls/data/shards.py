@@ -1,32 +1,162 @@
-"""WebDataset shards, as far as timm's reader does not look at them before it streams."""
+"""WebDataset shards, which timm's reader finds and these functions read."""
 
+import json
+import os
+import random
+import tarfile
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from timm.data.readers.class_map import remap_target
+from timm.data.readers.targets import get_field, has_field
+
+from vit_ls.boundary import one_line
 from vit_ls.config import ConfigError
+from vit_ls.data.errors import DataError
+from vit_ls.data.streams import Part, Sample
+
+_CLASS = "cls"
+"""Where the label is, unless a key of the JSON file is named."""
 
 
-def check_input_key(reader: Any, given: str | None) -> None:
-    """Check that the first sample of the first shard has an image under the reader's key.
+def check_keys(reader: Any, input_key: str | None, target_key: str | None) -> None:
+    """Check that the first sample of the first shard has an image and a label under the keys.
 
-    timm's reader passes over samples without one, and of a training split it would look for the
-    first image for ever. Only shards on a disk are looked at.
+    Only shards on a disk are looked at; of others it shows when they are read.
 
     Args:
         reader: timm's, of a WebDataset.
-        given: The key that was asked for; None is the reader's own.
+        input_key: That was asked for; None is the reader's own.
+        target_key: As well.
 
     Raises:
-        ConfigError: It has none.
+        ConfigError: It has none, or the shard cannot be read.
     """
-    shard = Path(reader.root) / reader.split_info.filenames[0]
-    if not shard.is_file():
+    shard = reader.split_info.filenames[0]
+    if not Path(reader.root, shard).is_file():
         return
-    import webdataset
+    sample = next(iter(_entries(reader, shard)), None)
+    if sample is None:
+        raise ConfigError(f"the shard {shard} has no samples.")
+    found = ", ".join(sorted(_keys(sample)))
+    if not _keys(sample) & set(reader.input_key.split(";")):
+        key = f"--input-key {input_key}" if input_key else f"--input-key ({reader.input_key})"
+        raise ConfigError(f"{key} must be one of {found}, as in {shard}.")
+    key = _target_key(reader)
+    if not key and _CLASS not in sample:
+        raise ConfigError(
+            f"--target-key must name an entry of the JSON files where no image has a {_CLASS}: "
+            f"{shard} has {found}."
+        )
+    if key and "json" not in sample:
+        raise ConfigError(
+            f"--target-key {key} needs a JSON file for each image: {shard} has {found}."
+        )
+    if key and target_key and not has_field(_json(sample, shard), key):
+        there = ", ".join(sorted(_json(sample, shard)))
+        raise ConfigError(f"--target-key {key} must be one of {there}, as in {shard}.")
 
-    samples = webdataset.WebDataset(str(shard), shardshuffle=False, empty_check=False)
-    found = {key for sample in islice(samples, 1) for key in sample if not key.startswith("__")}
-    if not found & set(reader.input_key.split(";")):
-        key = f"--input-key {given}" if given else f"--input-key (its default, {reader.input_key})"
-        raise ConfigError(f"{key} must be one of {', '.join(sorted(found))}, as in {shard.name}.")
+
+def samples(reader: Any, part: Part) -> Iterator[Sample]:
+    """The samples of one part of a WebDataset, once.
+
+    Whole shards are dealt out where there is one for each part, and else samples, so that no part
+    is empty and each sample is in one of them.
+
+    Args:
+        reader: timm's, of the data.
+        part: Which.
+
+    Raises:
+        DataError: A shard cannot be read to its end, or a sample has no label.
+    """
+    shards = list(reader.split_info.filenames)
+    seeds = reader.common_seed, reader.epoch_count.value, part.times
+    if reader.is_training:
+        # The same order for all parts, or they would share shards.
+        random.Random(" ".join(map(str, seeds))).shuffle(shards)
+    whole = len(shards) >= part.of
+    mine = shards[part.number :: part.of] if whole else shards
+    found: Iterator[Sample | None] = (one for shard in mine for one in _samples_of(reader, shard))
+    if not whole:
+        found = islice(found, part.number, None, part.of)
+    if reader.is_training:
+        from webdataset.filters import _shuffle
+
+        rng = random.Random(" ".join(map(str, (*seeds, part.number))))
+        found = _shuffle(found, reader.sample_shuffle_size, reader.sample_initial_size, rng)
+    yield from (sample for sample in found if sample is not None)
+
+
+def _samples_of(reader: Any, shard: str) -> Iterator[Sample | None]:
+    """The samples of a shard; None for one that is marked as having no label in this set."""
+    count = 0
+    for entries in _entries(reader, shard):
+        count += 1
+        name = f"{shard}/{entries['__key__']}"
+        label = _label(reader, entries, name)
+        encoded = next((entries[k] for k in reader.input_key.split(";") if k in entries), None)
+        yield None if label is None else Sample(name, encoded, label)
+    lengths = dict(zip(reader.split_info.filenames, reader.split_info.shard_lengths, strict=False))
+    if not reader.is_training and lengths.get(shard, count) != count:
+        raise DataError(f"the shard {shard} must have {lengths[shard]} samples, got {count}.")
+
+
+def _entries(reader: Any, shard: str) -> Iterator[dict[str, Any]]:
+    """The files of each sample by their endings."""
+    from webdataset.gopen import gopen
+    from webdataset.tariterators import group_by_keys, tar_file_expander
+
+    url = os.path.join(reader.root, shard)  # noqa: PTH118 - it may be an address
+    try:
+        with gopen(url) as stream:
+            yield from group_by_keys(tar_file_expander([{"url": url, "stream": stream}]))
+    # The package adds places to what it and tarfile raise.
+    except (OSError, ValueError, EOFError, tarfile.TarError) as error:
+        words = error.args[0] if isinstance(error, tarfile.TarError) and error.args else None
+        reason = str(words).partition(" @ ")[0] if words else one_line(error)
+        raise DataError(f"the shard {shard} cannot be read: {reason}.") from error
+
+
+def _label(reader: Any, entries: dict[str, Any], name: str) -> Any:
+    """The label of a sample, as it is there; None where it is marked as having none."""
+    key = _target_key(reader)
+    if not key:
+        if _CLASS not in entries:
+            raise DataError(
+                f"{name} must have a label, {_CLASS}; it has {', '.join(sorted(_keys(entries)))}."
+            )
+        label = entries[_CLASS]
+    else:
+        said = _json(entries, name)
+        if not has_field(said, key):
+            raise DataError(f"--target-key {key} must be in the JSON file of {name}.")
+        label = get_field(said, key)
+        if isinstance(label, int) and label < 0:  # what timm's sets say of an image of another set
+            return None
+    if not reader.remap_class:
+        return label
+    try:
+        return remap_target(int(label), reader.class_to_idx, reader._source_names)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"--class-map must have the label of {name}, {label!r}.") from error
+
+
+def _json(entries: dict[str, Any], name: str) -> dict[str, Any]:
+    try:
+        said = json.loads(entries["json"])
+    except (KeyError, ValueError) as error:
+        raise DataError(f"the JSON file of {name} cannot be read: {one_line(error)}.") from error
+    if not isinstance(said, dict):
+        raise DataError(f"the JSON file of {name} must hold names and values.")
+    return said
+
+
+def _target_key(reader: Any) -> str:
+    return str(reader.target_key or reader.split_info.alt_label or "")
+
+
+def _keys(entries: dict[str, Any]) -> set[str]:
+    return {key for key in entries if not key.startswith("__")}

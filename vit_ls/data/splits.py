@@ -56,6 +56,14 @@ def in_folders(dataset: str) -> bool:
     return dataset == "" or dataset.lower() in _IN_FOLDERS
 
 
+def downloads(dataset: str) -> bool:
+    """Whether timm lets a data set of this kind download."""
+    kind, _, name = dataset.lower().partition("/")
+    return kind in ("hfids", "tfds") or (
+        kind == "torch" and not in_folders(dataset) and name != "imagenet"
+    )
+
+
 def of_two(dataset: str) -> bool:
     """Whether there are only a training split and another one, under any name."""
     return dataset.lower() == "digits" or dataset.lower().removeprefix("torch/") in _OF_TWO

@@ -2,7 +2,7 @@
 
 from vit_ls.engine.backend import import_backends, set_precision
 from vit_ls.engine.command import command_line, end_process, supervised
-from vit_ls.engine.evaluate import Evaluation, evaluate
+from vit_ls.engine.evaluate import Evaluation, check_evaluated, evaluate
 from vit_ls.engine.models import check_compiler, prepared
 from vit_ls.engine.ranks import Ranks, join
 from vit_ls.engine.recipe import check_recipe, make_optimizer
@@ -33,6 +33,7 @@ __all__ = [
     "Trainer",
     "autocast",
     "check_compiler",
+    "check_evaluated",
     "check_recipe",
     "check_reports",
     "command_line",

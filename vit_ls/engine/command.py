@@ -49,7 +49,7 @@ def _status(name: str, main: Callable[[], None]) -> int:
     except (ConfigError, EngineError) as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.stderr.flush()
-        return error.status if isinstance(error, EngineError) else 2
+        return error.status
     # What the system refuses at a place without a message of its own: the error names the file.
     except OSError as error:
         sys.stderr.write(f"{name}: {error}\n")

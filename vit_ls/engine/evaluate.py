@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from vit_ls.engine.ranks import Ranks
+from vit_ls.errors import RunFailedError
 
 
 class PerImage(NamedTuple):
@@ -32,14 +33,15 @@ class Evaluation(NamedTuple):
         metrics: loss (of the images that could be read), top1 and top5, these two in percent.
         images: Number of images.
         unreadable: Of these, how many could not be read; they count as wrong.
-        images_per_second: Of all processes together.
+        images_per_second: Of all processes together, from the second batch on; None where there is
+            no other.
         per_image: Only where it was asked for.
     """
 
     metrics: dict[str, float]
     images: int
     unreadable: int
-    images_per_second: float
+    images_per_second: float | None
     per_image: PerImage | None = None
 
 
@@ -89,11 +91,16 @@ class Evaluator:
         """What was said of each image of all processes, where it was kept."""
         if not self._keeps:
             return None
-        mine = torch.cat(self._predictions).cpu(), torch.cat(self._targets).cpu()
+        # A process may have no part of a stream.
+        none = torch.empty(0, dtype=torch.long)
+        mine = [torch.cat(kept or [none]).cpu() for kept in (self._predictions, self._targets)]
         parts = ranks.gather(mine)
         # Rank r evaluates images r, r + world_size, ...
         total = sum(len(target) for _, target in parts)
-        predictions = torch.empty(total, mine[0].shape[1], dtype=torch.long)
+        if any(len(part[1]) != len(range(r, total, len(parts))) for r, part in enumerate(parts)):
+            # Streams are dealt out otherwise, and have no order.
+            return PerImage(*map(torch.cat, zip(*parts, strict=True)))
+        predictions = torch.empty(total, parts[0][0].shape[-1], dtype=torch.long)
         targets = torch.empty(total, dtype=torch.long)
         for rank, (prediction, target) in enumerate(parts):
             predictions[rank :: len(parts)] = prediction
@@ -142,9 +149,10 @@ def evaluate(
             started, warm = time.perf_counter(), len(targets)
         if after_batch is not None and (limit is not None or not ranks.distributed):
             after_batch()
+    seconds = max(time.perf_counter() - started, 1e-9)
     count, unreadable, top1, top5, loss_sum = evaluator.totals(ranks).tolist()
-    timed = max(evaluator.seen - warm, 0) * ranks.world_size
-    speed = timed / max(time.perf_counter() - started, 1e-9)
+    timed = ranks.total(torch.tensor([evaluator.seen - warm], dtype=torch.float64)).item()
+    speed = timed / seconds if timed > 0 else None
     metrics = {
         "loss": loss_sum / max(count - unreadable, 1),
         "top1": 100 * top1 / max(count, 1),
@@ -152,6 +160,27 @@ def evaluate(
     }
     found = evaluator.per_image(ranks)
     return Evaluation(metrics, int(count), int(unreadable), speed, found)
+
+
+def check_evaluated(result: Evaluation, split: str, max_unreadable: int) -> None:
+    """Check that an evaluation is of enough images to say something.
+
+    Args:
+        result: The evaluation.
+        split: Its name.
+        max_unreadable: How many images may be unreadable, each counted as wrong.
+
+    Raises:
+        RunFailedError: There are none that can be read, or more that cannot.
+    """
+    if result.images == result.unreadable:
+        why = f"none of its {result.images} images can be read" if result.images else "it is empty"
+        raise RunFailedError(f"the split {split!r} cannot be evaluated on: {why}.")
+    if result.unreadable > max_unreadable:
+        raise RunFailedError(
+            f"--max-unreadable {max_unreadable} is exceeded: {result.unreadable} of "
+            f"{result.images} images of the split {split!r} cannot be read."
+        )
 
 
 def _wait_for(device: torch.device) -> None:

@@ -8,9 +8,8 @@ from timm.task import TrainingTask
 
 from vit_ls.config import TrainConfig
 from vit_ls.engine.distribute import eval_model
-from vit_ls.engine.evaluate import evaluate
+from vit_ls.engine.evaluate import check_evaluated, evaluate
 from vit_ls.engine.ranks import Ranks
-from vit_ls.errors import RunFailedError
 from vit_ls.rng import seeded
 
 
@@ -37,7 +36,7 @@ def evaluate_run(
         The values for the epoch's row: eval_*, and eval_ema_* where the average is evaluated.
 
     Raises:
-        RunFailedError: More images than allowed cannot be read.
+        RunFailedError: There are no images, or more than allowed cannot be read.
     """
     row: dict[str, Any] = {}
     for name, ema in (("eval_", False), ("eval_ema_", True)):
@@ -55,11 +54,7 @@ def evaluate_run(
                 channels_last=config.channels_last,
                 after_batch=after_batch,
             )
-        if result.unreadable > config.max_unreadable:
-            raise RunFailedError(
-                f"--max-unreadable {config.max_unreadable} is exceeded: "
-                f"{result.unreadable} held-out images cannot be read."
-            )
+        check_evaluated(result, config.val_split, config.max_unreadable)
         row |= {name + key: value for key, value in result.metrics.items()}
         row["eval_unreadable"] = result.unreadable
     return row

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import logging
 import os
 from collections.abc import Callable
 from importlib import resources
@@ -15,6 +16,8 @@ from vit_ls.config import ConfigError, ValidateConfig
 from vit_ls.engine.evaluate import Evaluation, PerImage
 from vit_ls.errors import CheckpointError
 from vit_ls.run.checkpoint import write_whole
+
+_logger = logging.getLogger(__name__)
 
 
 def summarised(
@@ -44,7 +47,10 @@ def summarised(
         assert result.per_image is not None
         top1, top5 = real_accuracy(result.per_image, file_names(), config.real_labels)
         row |= {"real_top1": f"{top1:.3f}", "real_top5": f"{top5:.3f}"}
-    row["images_s"] = f"{result.images_per_second:.1f}"
+    if result.images_per_second is None:
+        _logger.info("images_s is left out: it is measured from the second batch on.")
+    else:
+        row["images_s"] = f"{result.images_per_second:.1f}"
     if config.per_class:
         assert result.per_image is not None
         rows = per_class(result.per_image, class_to_idx)

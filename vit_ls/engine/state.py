@@ -59,8 +59,9 @@ class RunState:
         task: Holds the model and its average.
         optimizer: With its own state.
         scaler: Of float16 training, or None.
-        unreadable: One flag per training image, or None for streamed data.
+        unreadable: Flags of training images, or None for data that has none.
         classes: Index of each class, where the data has names for them.
+        training_images: How many there are; None for streamed data.
         at: Where the run stands.
     """
 
@@ -71,12 +72,8 @@ class RunState:
     scaler: torch.amp.GradScaler | None
     unreadable: Tensor | None
     classes: dict[str, int] | None = None
+    training_images: int | None = None
     at: Progress = field(default_factory=Progress)
-
-    @property
-    def training_images(self) -> int | None:
-        """How many there are; None for streamed data."""
-        return None if self.unreadable is None else len(self.unreadable)
 
     def of_ranks(self) -> list[dict[str, Any]]:
         """What differs between the processes, of all of them; all must call it together."""

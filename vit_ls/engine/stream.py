@@ -16,6 +16,10 @@ class TrainStream(Protocol):
     max_unreadable: int
 
     @property
+    def num_images(self) -> int | None:
+        """How many there are; None where that is not known."""
+
+    @property
     def class_to_idx(self) -> dict[str, int] | None:
         """Index of each class, where the data has names for them."""
 
@@ -25,7 +29,7 @@ class TrainStream(Protocol):
         """The batches of an epoch from the `start`-th on."""
 
     def name(self, index: int) -> str:
-        """File name of an image."""
+        """File name of an image, or "" where it was named when it was met."""
 
 
 class UnreadableImages:
@@ -56,8 +60,17 @@ class UnreadableImages:
         flags[found] = 1
         self._known = len(found)
         if len(found) > self._train.max_unreadable:
-            names = ", ".join(self._train.name(index) for index in found[:3])
+            names = ", ".join(filter(None, map(self._train.name, found[:3])))
+            end = f", the first are {names}." if names else ", each is named above."
             raise RunFailedError(
                 f"--max-unreadable {self._train.max_unreadable} is exceeded: {len(found)} training "
-                f"images cannot be read, the first are {names}."
+                f"images cannot be read{end}"
             )
+
+
+def check_trained(images: float, epoch: int, split: str) -> None:
+    """Raise RunFailedError where an epoch had no image in any process."""
+    if not images:
+        raise RunFailedError(
+            f"the training split {split!r} gave no image in epoch {epoch}: nothing was trained."
+        )

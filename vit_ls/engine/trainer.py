@@ -23,7 +23,7 @@ from vit_ls.engine.resuming import check_continued, enter, go_on, replay
 from vit_ls.engine.saver import LAST
 from vit_ls.engine.state import Progress, RunState
 from vit_ls.engine.stopping import StopRequests
-from vit_ls.engine.stream import TrainStream, UnreadableImages
+from vit_ls.engine.stream import TrainStream, UnreadableImages, check_trained
 from vit_ls.engine.update import Outcome, Updater
 from vit_ls.engine.utilisation import utilisation
 from vit_ls.errors import RunFailedError, StoppedError
@@ -93,6 +93,7 @@ class Trainer:
             self.updater.scaler,
             train.unreadable,
             train.class_to_idx,
+            train.num_images,
         )
         self._unreadable = UnreadableImages(train, ranks)
         self._stop = StopRequests()
@@ -254,6 +255,7 @@ class Trainer:
         share_norms(self.task, config, self.ranks)
         sums = torch.tensor([self.at.loss_sum, self.at.images], dtype=torch.float64)
         loss_sum, images = self.ranks.total(sums).tolist()
+        check_trained(images, epoch, config.train_split)
         row: dict[str, Any] = {"epoch": epoch, "train_loss": loss_sum / max(images, 1)}
         row |= mean_norm(self.at)
         due = (epoch + 1) % config.val_interval == 0 or epoch + 1 == self.last_epoch

@@ -5,6 +5,7 @@ from pathlib import Path
 from PIL import Image
 
 from vit_ls.config import ConfigError
+from vit_ls.data.pictures import PictureError, read_picture
 
 
 def read_rgb(path: Path) -> Image.Image:
@@ -14,9 +15,8 @@ def read_rgb(path: Path) -> Image.Image:
         ConfigError: Pillow does not read it.
     """
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        return read_picture(path)
+    except PictureError as error:
         raise ConfigError(
             f"--image must be an image that Pillow reads, got {path}: {error}"
         ) from error
