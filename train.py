@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # From here on, so that a signal during the start is not lost.
     with engine.StopRequests() as stop:
         engine.import_backends(config.device_modules)
-        ranks = engine.join(config.device, config.dist_timeout)
+        ranks = engine.join(config.device, config.dist_timeout, lambda: stop.requested)
         engine.set_precision(config, ranks.device)
         if not ranks.primary:
             logging.getLogger().setLevel(logging.WARNING)

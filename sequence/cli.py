@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.getLogger("timm").setLevel(logging.WARNING)
     config = _parse(sys.argv[1:] if argv is None else list(argv))
     with engine.StopRequests() as stop:
-        ranks = engine.join(config.device, config.dist_timeout)
+        ranks = engine.join(config.device, config.dist_timeout, lambda: stop.requested)
         engine.set_precision(config, ranks.device)
         if not ranks.primary:
             logging.getLogger().setLevel(logging.WARNING)

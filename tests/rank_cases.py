@@ -84,6 +84,10 @@ def _batch(ranks: engine.Ranks) -> tuple[Tensor, Tensor]:
     return torch.randn(4, 3, generator=generator) + ranks.rank, torch.arange(4) % 2
 
 
+def joined(ranks: engine.Ranks, _config: TrainConfig) -> str:
+    return f"joined: {ranks.gather(ranks.rank)}"
+
+
 def lost_before_a_meeting(ranks: engine.Ranks, _config: TrainConfig) -> None:
     _killed(ranks)
     ranks.meet()

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import runs
+import torch
+
+from vit_ls.engine import read_checkpoint
 
 FLAGS = [
     *("--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--opt", "adamw"),
@@ -76,3 +79,32 @@ def damage(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         file.write(64 * b"\xff")
+
+
+def assert_same_run(folder: Path, undisturbed: Path) -> None:
+    """Bit-identical: the summary, and all checkpoints but those within an epoch."""
+    assert (folder / "summary.csv").read_bytes() == (undisturbed / "summary.csv").read_bytes()
+    names = {path.name for path in undisturbed.glob("*.pth.tar") if "recovery" not in path.name}
+    assert names == {path.name for path in folder.glob("*.pth.tar") if "recovery" not in path.name}
+    for name in names:
+        found, wanted = (read_checkpoint(one / name) for one in (folder, undisturbed))
+        for content in (found, wanted):
+            del content["args"]  # it holds the folder's name
+        _assert_same(found, wanted, name)
+
+
+def _assert_same(found: Any, wanted: Any, where: str = "") -> None:
+    """Bit-identical, in depth."""
+    assert type(found) is type(wanted), where
+    if isinstance(wanted, torch.Tensor):
+        assert torch.equal(found, wanted), where
+    elif isinstance(wanted, dict):
+        assert found.keys() == wanted.keys(), where
+        for key, value in wanted.items():
+            _assert_same(found[key], value, f"{where}.{key}")
+    elif isinstance(wanted, list | tuple):
+        assert len(found) == len(wanted), where
+        for index, value in enumerate(wanted):
+            _assert_same(found[index], value, f"{where}[{index}]")
+    else:
+        assert found == wanted, where

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import runs
-import torch
+from resumed import assert_same_run
 
 from vit_ls.engine import STOPPED_STATUS, CheckpointError, read_checkpoint
 
@@ -45,34 +45,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = folder.with_suffix(".log")
     assert runs.finish(_flags(folder), log) == 0, log.read_text()
     return folder
-
-
-def _assert_same(found: Any, wanted: Any, where: str = "") -> None:
-    """Bit-identical, in depth."""
-    assert type(found) is type(wanted), where
-    if isinstance(wanted, torch.Tensor):
-        assert torch.equal(found, wanted), where
-    elif isinstance(wanted, dict):
-        assert found.keys() == wanted.keys(), where
-        for key, value in wanted.items():
-            _assert_same(found[key], value, f"{where}.{key}")
-    elif isinstance(wanted, list | tuple):
-        assert len(found) == len(wanted), where
-        for index, value in enumerate(wanted):
-            _assert_same(found[index], value, f"{where}[{index}]")
-    else:
-        assert found == wanted, where
-
-
-def _assert_same_run(folder: Path, undisturbed: Path) -> None:
-    assert (folder / "summary.csv").read_bytes() == (undisturbed / "summary.csv").read_bytes()
-    names = {path.name for path in undisturbed.glob("*.pth.tar") if "recovery" not in path.name}
-    assert names == {path.name for path in folder.glob("*.pth.tar") if "recovery" not in path.name}
-    for name in names:
-        found, wanted = (read_checkpoint(one / name) for one in (folder, undisturbed))
-        for content in (found, wanted):
-            del content["args"]  # it holds the folder's name
-        _assert_same(found, wanted, name)
 
 
 def _killed_run(folder: Path, kills: int, seed: int, *more: str) -> None:
@@ -133,7 +105,7 @@ def test_a_run_killed_three_times_ends_bit_identical(undisturbed: Path, tmp_path
     folder = tmp_path / "killed"
     _killed_run(folder, 3, seed=0)
     assert "continuing from" in folder.with_suffix(".log").read_text()
-    _assert_same_run(folder, undisturbed)
+    assert_same_run(folder, undisturbed)
 
 
 @pytest.mark.landing
@@ -141,7 +113,7 @@ def test_loading_processes_do_not_change_a_run(undisturbed: Path, tmp_path: Path
     folder = tmp_path / "loading"
     log = folder.with_suffix(".log")
     assert runs.finish([*_flags(folder), "--workers", "1"], log) == 0, log.read_text()
-    _assert_same_run(folder, undisturbed)
+    assert_same_run(folder, undisturbed)
 
 
 class _Death:
@@ -207,7 +179,7 @@ def test_a_run_killed_between_writing_a_checkpoint_and_ranking_it_ends_bit_ident
     log = folder.with_suffix(".log")
     assert log.read_text().count("continuing from") >= 3
     assert runs.finish(_flags(folder), log) == 0, log.read_text()
-    _assert_same_run(folder, undisturbed)
+    assert_same_run(folder, undisturbed)
 
 
 @pytest.mark.slow
@@ -223,7 +195,7 @@ def test_a_run_killed_at_any_change_of_its_folder_ends_bit_identical(
         assert _good_states(folder) >= min(2, max(0, after - 1)), after
         log = folder.with_suffix(".log")
         assert runs.finish(_flags(folder), log) == 0, log.read_text()
-        _assert_same_run(folder, undisturbed)
+        assert_same_run(folder, undisturbed)
         shutil.rmtree(folder)
     assert after >= first + 6
 
@@ -235,7 +207,7 @@ def test_a_run_killed_often_with_loading_processes_ends_bit_identical(
 ) -> None:
     folder = tmp_path / "killed"
     _killed_run(folder, 5, seed, "--workers", str(seed % 3))
-    _assert_same_run(folder, undisturbed)
+    assert_same_run(folder, undisturbed)
 
 
 def _stop(folder: Path, number: signal.Signals, once: str) -> str:
@@ -260,7 +232,7 @@ def test_signals_save_and_exit_with_a_status_of_their_own(
     assert "stopped as asked" in _stop(folder, signal.SIGTERM, "last.pth.tar")
     log = folder.with_suffix(".log")
     assert runs.finish(_flags(folder), log) == 0, log.read_text()
-    _assert_same_run(folder, undisturbed)
+    assert_same_run(folder, undisturbed)
 
 
 @pytest.mark.landing
@@ -281,4 +253,4 @@ def test_a_stop_during_an_evaluation_saves_and_ends_bit_identical(tmp_path: Path
     for folder in folders:
         log = folder.with_suffix(".log")
         assert runs.finish([*_flags(folder), *more], log) == 0, log.read_text()
-    _assert_same_run(*folders)
+    assert_same_run(*folders)

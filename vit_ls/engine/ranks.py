@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from vit_ls.config import ConfigError
-from vit_ls.errors import RunFailedError
+from vit_ls.engine.meeting import MeetingError, Patience, own_store, within
+from vit_ls.errors import RunFailedError, StoppedError
 from vit_ls.signals import end_with_parent
 
 
@@ -160,7 +161,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def join(device: str, timeout: float) -> Ranks:
+def join(device: str, timeout: float, stopped: Callable[[], bool] = lambda: False) -> Ranks:
     """Join the job that torchrun or SLURM started, if any.
 
     timm's `init_distributed_device` takes no timeout, and without one a lost process leaves the
@@ -168,9 +169,11 @@ def join(device: str, timeout: float) -> Ranks:
 
     Args:
         device: "auto", or a torch device.
-        timeout: Seconds after which waiting for another process is an error.
+        timeout: Seconds after which waiting for another process is an error, here as later.
+        stopped: Whether a signal has asked to stop; nobody is waited for then.
 
     Raises:
+        StoppedError: A signal has asked to stop.
         ConfigError: The machine has no such device, or not one for each process.
         RunFailedError: The others cannot be reached.
     """
@@ -189,30 +192,45 @@ def join(device: str, timeout: float) -> Ranks:
             f"say {kind}."
         )
     own = _own_device(kind, local_rank)
-    limit = datetime.timedelta(seconds=timeout)
+    if kind == "cuda":
+        torch.cuda.set_device(own)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size), LOCAL_RANK=str(local_rank))
     try:
-        if kind == "cuda":
-            torch.cuda.set_device(own)
-            # NCCL for the device, gloo for an average that is kept on the CPU. NCCL is more patient
-            # than the control group, which can say what is wrong: NCCL ends the process.
-            dist.init_process_group("cpu:gloo,cuda:nccl", timeout=2 * limit)
-        else:
-            dist.init_process_group("gloo", timeout=limit)
-        ranks = Ranks(own, rank, world_size, dist.new_group(backend="gloo", timeout=limit))
-        devices = ranks.gather(_identity(own))
-    # A missing address is a ValueError.
-    except (ValueError, RuntimeError) as error:
+        patience = Patience(timeout, stopped)
+        store = own_store(rank, world_size, patience)
+        ranks, devices = within(
+            patience,
+            lambda: _connected(Ranks(own, rank, world_size), store, timeout),
+            "a process does not go on since they have met",
+        )
+    except StoppedError:
+        raise
+    except (ValueError, RuntimeError, MeetingError) as error:
         reason = " ".join(str(error).split())[:300]
         raise RunFailedError(
             f"process {rank} cannot join the {world_size} of its job (torchrun or srun starts "
-            f"them): {reason}"
+            f"them; --dist-timeout {timeout:g} seconds): {reason}."
         ) from error
     if own.type == "cuda" and len(set(devices)) < world_size:
         raise ConfigError(
             f"each process needs a GPU of its own, got {len(set(devices))} for {world_size}."
         )
     return ranks
+
+
+def _connected(ranks: Ranks, store: Any, timeout: float) -> tuple[Ranks, list[str]]:
+    """The processes with a control group, and the identity of each one's device."""
+    limit = datetime.timedelta(seconds=timeout)
+    backend, patience = "gloo", limit
+    if ranks.device.type == "cuda":
+        # NCCL for the device, gloo for an average that is kept on the CPU. NCCL is more patient
+        # than the control group, which can say what is wrong: NCCL ends the process.
+        backend, patience = "cpu:gloo,cuda:nccl", 2 * limit
+    dist.init_process_group(
+        backend, store=store, rank=ranks.rank, world_size=ranks.world_size, timeout=patience
+    )
+    ranks = replace(ranks, control=dist.new_group(backend="gloo", timeout=limit))
+    return ranks, ranks.gather(_identity(ranks.device))
 
 
 def _available(device: str) -> tuple[str, int | None]:
