@@ -21,6 +21,8 @@ from vit_ls.sequence import (
 
 DATA = Path(__file__).parents[1] / "data"
 CLOSE = {"rtol": 0.0, "atol": 2e-5}
+# the files' own gradients lie 2e-5 from those in float64 where they are 40, a float32 step or five
+CLOSE_GRADIENTS = {"rtol": 1e-6, "atol": 2e-5}
 BOTH = (
     *("window8_rank6", "window8_rank6_cls", "window7_rank6", "window1_rank2"),
     *("window2_rank1_cls", "window8_rank0", "window0_rank6"),
@@ -52,7 +54,7 @@ def check_parameter_gradients(layer, tensors):
     compared = 0
     for name, parameter in layer.named_parameters():
         there = seen[name].bool()
-        torch.testing.assert_close(parameter.grad[there], expected[name][there], **CLOSE)
+        torch.testing.assert_close(parameter.grad[there], expected[name][there], **CLOSE_GRADIENTS)
         compared += int(there.any())
     assert compared == len(grads) > 0
 
@@ -61,7 +63,11 @@ def check_parameter_gradients(layer, tensors):
 def test_both_directions_equal_the_released_code(case):
     tensors, config, mask = read("bidirectional", case)
     layer = LongShortAttention1d(
-        config["dim"], config["num_heads"], window=config["window"], rank=config["rank"]
+        config["dim"],
+        config["num_heads"],
+        window=config["window"],
+        rank=config["rank"],
+        cls_token=config["cls"],
     )
     layer.load_state_dict(convert_sequence(part(tensors, "weights")))
     x = tensors["input"].requires_grad_()

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from vit_ls.grid import halo_mask
 from vit_ls.layers import LongShortAttention
+from vit_ls.layers.long_short import KeyValueNorm
 from vit_ls.ops import (
     Positions,
     Windows,
@@ -26,9 +27,10 @@ class LongShortAttention1d(LongShortAttention):
       2 w of them for an even w, 2 w - 1 for an odd one of at least 3, and 3 for w = 1;
     - and r vectors LN_G(P^T LN_L(X W_k)) with P = softmax over the real tokens of X W_p (Eq. 3 and
       the remark after Eq. 7), values likewise.
-    - The class token's raw key and value stand in front of the r vectors, before LN_G; they are no
-      part of windows or of P. Its own output: q over [its raw key | the tokens' outputs], with the
-      same outputs for values, before W_o, which is shared.
+    - The class token's raw key and value stand in front of the r vectors, before LN_G, which
+      normalises them with r = 0 too; they are no part of windows or of P. Its own output: q over
+      [its raw key | the tokens' outputs], with the same outputs for values, before W_o, which is
+      shared.
 
     Differs from the paper, as the authors' released code does: 3 keys for w = 1 and 2 w - 1 for an
     odd w, where the paper has 2 w; keys outside the sequence receive no attention, where the paper
@@ -42,6 +44,8 @@ class LongShortAttention1d(LongShortAttention):
         window: w, in tokens; 0 for the projection alone.
         rank: r; 0 for the window alone. With both 0 a token sees itself and the class token.
         dual_ln: LN_L and LN_G.
+        cls_token: Whether a class token may come. Without one and with rank 0 there is nothing for
+            LN_G to normalise, and no LN_G.
         device: Of the parameters.
         dtype: Of the parameters.
 
@@ -57,6 +61,7 @@ class LongShortAttention1d(LongShortAttention):
         window: int,
         rank: int,
         dual_ln: bool = True,
+        cls_token: bool = True,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -70,6 +75,9 @@ class LongShortAttention1d(LongShortAttention):
             dtype=dtype,
         )
         self.dim = dim
+        self.cls_token = cls_token
+        if dual_ln and cls_token and self.norm_projected is None:
+            self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
         self.alone = window == 0 and rank == 0
         self.window = (1, 1) if self.alone else (min(1, window), window)
         self.halo = (0, window_halo(window))
@@ -82,10 +90,12 @@ class LongShortAttention1d(LongShortAttention):
         What comes out at tokens that are not real is the bias of W_o.
 
         Raises:
-            ValueError: x is empty or of another width, `valid` of another shape, or there is no
-                key at all.
+            ValueError: x is empty or of another width, `valid` of another shape, there is no key
+                at all, or a class token comes to a layer without.
         """
         check_row(x, self.dim)
+        if cls is not None and not self.cls_token:
+            raise ValueError("A class token needs a layer with one, got cls_token=False.")
         if self.alone and cls is None:
             raise ValueError("window and rank may both be 0 only with a class token, got none.")
         real = None if valid is None else row_mask(valid, x)[:, None]
