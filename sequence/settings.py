@@ -57,7 +57,7 @@ class SequenceConfig(TrainConfig):
     depth: int = setting(2, "blocks", _POSITIVE)
     num_heads: int = setting(2, "heads", _POSITIVE)
     hidden: int = setting(128, "width of the MLPs", _POSITIVE)
-    length: int = setting(2048, "tokens of the longest sequence; longer ones are cut", _POSITIVE)
+    length: int = setting(2048, "tokens of the longest sequence; longer texts are cut", _POSITIVE)
     epoch_updates: int | None = setting(
         None, "batches that make an epoch here; default: one pass over the data", _POSITIVE
     )
@@ -98,6 +98,13 @@ class SequenceConfig(TrainConfig):
             (
                 self.formula_length[0] + 1 >= self.formula_length[1],
                 f"--formula-length must leave a length between its two, got {self.formula_length}.",
+            ),
+            (
+                self.task == "listops"
+                and not self.data_dir
+                and self.formula_length[1] - 1 > self.length,
+                f"--length must be at least {self.formula_length[1] - 1}, the longest formula of "
+                f"--formula-length, or its label would be of more than is read, got {self.length}.",
             ),
             (
                 self.task != "bytes" and (self.generate or self.memory),

@@ -105,6 +105,11 @@ def test_bytes_reads_its_memory_reports_bits_by_place_and_writes_text(tmp_path):
         (["--task", "bytes", "--memory", "12"], "--memory must be whole segments of 8, got 12"),
         (["--task", "bytes", "--attention", "cst", "--memory", "16"], "--memory is for long-short"),
         (["--task", "bytes", "--attention", "cst", "--generate", "253"], "fit into the --length"),
+        (
+            ["--task", "listops", "--formula-length", "4", "52"],
+            "--length must be at least 51, the longest formula of --formula-length, or its label "
+            "would be of more than is read, got 50.",
+        ),
         (["--task", "listops", "--resume", "auto"], "--resume auto needs --experiment NAME"),
     ],
 )

@@ -116,6 +116,16 @@ def test_the_released_files_are_read_with_and_without_closing_brackets(
     assert task.test.groups.tolist() == [3]
 
 
+def test_a_formula_is_not_cut_but_refused(tmp_path):
+    write_listops(tmp_path)
+    message = rf"--length must be at least 8, the longest formula of {tmp_path}, .* got 7\."
+    with pytest.raises(ConfigError, match=message):
+        listops.read(tmp_path, max_length=7, brackets=True)
+    assert listops.read(tmp_path, max_length=7, brackets=False).train.ids.count_nonzero() == 6
+    with pytest.raises(ConfigError, match=r"--length must be at least \d+, .* got 20\."):
+        listops.generated(40, brackets=True, seed=0, **SMALL | {"max_length": 20})
+
+
 def test_files_of_another_task_and_missing_ones_are_one_line(tmp_path):
     with pytest.raises(ConfigError, match=r"Long Range Arena's release .*got no .*basic_train"):
         listops.read(tmp_path, max_length=12, brackets=True)
