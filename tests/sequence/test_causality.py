@@ -258,6 +258,59 @@ def test_the_language_model_advances_token_by_token_as_in_one_call(name):
     assert torch.equal(again[:, 36:-1].argmax(-1), likeliest[:, 37:])
 
 
+def make_dropping(**options):
+    torch.manual_seed(0)
+    return LanguageModel(
+        vocab_size=11,
+        dim=DIM,
+        depth=2,
+        num_heads=HEADS,
+        hidden=16,
+        attention=CausalLongShort(4, 2, 1),
+        dropout=0.5,
+        **options,
+    )
+
+
+def test_generation_drops_nothing_and_gives_each_module_its_mode_back():
+    model, prompt = make_dropping().train(), torch.tensor([[1, 2, 3]])
+    model.blocks[0].mlp.eval()  # one that its owner froze
+    modes = [module.training for module in model.modules()]
+    written = [model.generate(prompt, 20, temperature=0) for _ in range(2)]
+    assert [module.training for module in model.modules()] == modes
+    with pytest.raises(ValueError, match=r"must lie in \[0, 11\), got 11"):
+        model.generate(torch.tensor([[11]]), 2)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(written[0], written[1])
+    assert torch.equal(written[0], model.eval().generate(prompt, 20, temperature=0))
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-45, 1e-40, 1e-30, 1e-9])
+@pytest.mark.parametrize("flush", [False, True])
+def test_a_temperature_near_zero_takes_the_likeliest(temperature, flush):
+    model = make_dropping().eval()
+    prompt = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    expected = model.generate(prompt, 12, temperature=0)
+    had = not torch.tensor(1e-40) * 1.0 > 0
+    torch.set_flush_denormal(flush)
+    try:
+        found = model.generate(prompt, 12, temperature=temperature)
+    finally:
+        torch.set_flush_denormal(had)
+    assert torch.equal(found, expected)
+
+
+def test_a_temperature_shifts_how_often_a_token_is_drawn_as_the_softmax_says():
+    model = make_dropping().eval()
+    prompt = torch.full((20_000, 1), 3)
+    drawn = model.generate(prompt, 1, temperature=0.25, generator=torch.Generator().manual_seed(0))[
+        :, 1
+    ]
+    shares = drawn.bincount(minlength=11) / len(prompt)
+    p = (model.advance(prompt[:1])[0][0, -1] / 0.25).softmax(-1)
+    assert (shares - p).abs().max() < 0.02
+
+
 def test_a_memory_of_everything_gives_what_one_call_gives():
     attention, options = MODELS["long_short"]
     model = make_model(attention, **options)

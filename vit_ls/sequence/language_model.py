@@ -1,6 +1,7 @@
 """A causal language model: forward in blocks with a cache, and token by token with a state."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import torch
@@ -150,6 +151,8 @@ class LanguageModel(nn.Module):
     ) -> Tensor:
         """Ids [B,T] -> [B,T+count], drawn token by token; temperature 0 takes the likeliest.
 
+        Nothing is dropped out: the model evaluates, and each module gets its mode back.
+
         Raises:
             ValueError: as `advance`, or count or temperature is negative, or the prompt and `count`
                 are longer than `max_length`.
@@ -168,14 +171,10 @@ class LanguageModel(nn.Module):
                 f"got {prompt.shape[-1]} and {count}."
             )
         ids, states = [prompt], None
-        for _ in range(count):
-            logits, states = self.advance(ids[-1], states)
-            last = logits[:, -1]
-            if temperature == 0:
-                ids.append(last.argmax(-1, keepdim=True))
-            else:
-                p = (last / temperature).softmax(-1)
-                ids.append(torch.multinomial(p, 1, generator=generator))
+        with _evaluating(self):
+            for _ in range(count):
+                logits, states = self.advance(ids[-1], states)
+                ids.append(_draw_token(logits[:, -1], temperature, generator))
         return torch.cat(ids, dim=1)
 
     def zero_memory(self, batch: int) -> Memory:
@@ -255,6 +254,28 @@ def make_causal_attention(dim: int, num_heads: int, attention: CausalAttention) 
     if isinstance(attention, CausalCompositeSlice):
         return CausalCompositeSliceAttention1d(dim, num_heads, **asdict(attention))
     return CausalLongShortAttention(dim, num_heads, **asdict(attention))
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards each module has the mode that it had, frozen ones too."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _draw_token(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
+    """Float32 logits [B,V] -> ids [B,1]."""
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    # the best has 0, not 0 / temperature: one so small that it counts as 0 would make NaN of it
+    behind = logits - logits.amax(-1, keepdim=True)
+    scaled = (behind / temperature).masked_fill(behind == 0, 0.0)
+    return torch.multinomial(scaled.softmax(-1), 1, generator=generator)
 
 
 def _draw(module: nn.Module) -> None:
