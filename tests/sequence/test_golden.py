@@ -193,8 +193,3 @@ def test_a_layer_of_the_small_language_model_has_the_released_parameters():
         residual="normalised",
     )
     assert sum(p.numel() for p in model.blocks[0].parameters()) == 3_682_312
-
-
-def test_queries_without_keys_are_no_checkpoint():
-    with pytest.raises(ValueError, match=r"q, k and v must come together, got no W_k.weight"):
-        convert_sequence({"W_q.weight": torch.zeros(2, 2), "W_v.weight": torch.zeros(2, 2)})

@@ -52,6 +52,7 @@ class CausalLongShort:
     dual_ln: bool = True
     window_form: Literal["band", "group"] = "band"
     cached_projection: Literal["keys", "hidden"] = "keys"
+    stored_frequencies: bool = False
 
 
 @dataclass(frozen=True)
