@@ -81,10 +81,15 @@ def test_bytes_reads_its_memory_reports_bits_by_place_and_writes_text(tmp_path):
     out = run(tmp_path, *BYTES, *argv)
     report = report_of(tmp_path / "b")
     assert 6 < report["bits_per_byte"] < 9
-    assert f"test bits_per_byte={report['bits_per_byte']:.3f}" in out
-    places = [(name, count) for name, _, count in report["points"]]
-    assert places == [("0-1", 2), ("2-3", 2), ("4-7", 4), ("8-15", 8), ("16-31", 16)]
-    mean = sum(value * count for _, value, count in report["points"]) / 32
+    counts = {name: count for name, _, count in report["points"]}
+    assert list(counts) == ["beginning", "0-1", "2-3", "4-7", "8-15", "16-31"]
+    assert counts["beginning"] == 16
+    predicted = sum(counts.values())
+    said = f"{predicted} of {predicted + 1} bytes; nothing stands before the first"
+    assert report["counted"] == said
+    assert f"test bits_per_byte={report['bits_per_byte']:.3f} ({said})" in out
+    assert f"- of {said}" in (tmp_path / "b" / "report.md").read_text()
+    mean = sum(value * count for _, value, count in report["points"]) / predicted
     assert mean == pytest.approx(report["bits_per_byte"])
     assert (tmp_path / "b" / "sample.txt").read_text().startswith("def ")
     assert "PSF License" in report["data"]
