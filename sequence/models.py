@@ -116,10 +116,10 @@ def nats_by_place(
 
 def _both_directions(config: SequenceConfig) -> Attention:
     if config.attention == "full":
-        return Full()
+        return Full(attn_drop=config.attn_drop)
     if config.attention == "cst":
         return CompositeSlice(config.slice_size, config.alpha)
-    return LongShort(config.window, config.rank)
+    return LongShort(config.window, config.rank, attn_drop=config.attn_drop)
 
 
 def _causal(config: SequenceConfig) -> CausalAttention:

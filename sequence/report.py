@@ -21,7 +21,7 @@ from vit_ls.paper import COMPOSITE_SLICE_LRA, LANGUAGE_MODELS, LONG_SHORT_LRA
 # What two runs must have in common to be set side by side.
 _COMPARED = (
     *("epochs", "epoch_updates", "batch_size", "grad_accum_steps", "lr", "opt", "weight_decay"),
-    *("dim", "depth", "num_heads", "hidden", "length", "memory", "drop"),
+    *("dim", "depth", "num_heads", "hidden", "length", "memory", "drop", "attn_drop"),
 )
 _PRINTED = ("listops", "text", "retrieval", "image", "pathfinder")
 

@@ -53,6 +53,9 @@ class SequenceConfig(TrainConfig):
     slice_size: int = setting(16, "L of composite slices, in tokens", _POSITIVE)
     alpha: float = setting(1.0, "extent of a slice's keys", Rule(least=1, most=3))
     pooling: str = setting("", "default: cls, mean of slices", Rule(choices=("", "cls", "mean")))
+    attn_drop: float = setting(
+        0.0, "dropout of attention weights, long-short and full", Rule(least=0, below=1)
+    )
     dim: int = setting(64, "width of the model", _POSITIVE)
     depth: int = setting(2, "blocks", _POSITIVE)
     num_heads: int = setting(2, "heads", _POSITIVE)
@@ -85,6 +88,11 @@ class SequenceConfig(TrainConfig):
             (
                 self.attention == "window" and self.task != "bytes",
                 "--attention window is for --task bytes; elsewhere it is --attention ls --rank 0.",
+            ),
+            (
+                self.attn_drop and (self.task == "bytes" or self.attention == "cst"),
+                f"--attn-drop is for long-short and full attention on other tasks than bytes, got "
+                f"--task {self.task} --attention {self.attention}.",
             ),
             (
                 self.dim % self.num_heads or self.dim % 2,

@@ -161,6 +161,52 @@ def test_long_short_attention_equals_its_definition(window, rank, with_cls, dual
             torch.testing.assert_close(y_cls[i, 0], of_cls, **CLOSE)
 
 
+@pytest.mark.parametrize(
+    ("window", "rank", "with_cls"),
+    [*((w, r, c) for w, r in [*SIZES, (1, 0)] for c in (True, False)), (0, 0, True)],
+)
+@pytest.mark.parametrize("mask", MASKS)
+def test_dropping_next_to_no_weight_is_dropping_none(window, rank, with_cls, mask):
+    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=rank, attn_drop=1e-13))
+    x, valid = tokens(19), torch.tensor(MASKS[mask], dtype=torch.bool)
+    cls = tokens(1) if with_cls else None
+    expected = outputs_and_gradients(layer.eval(), x, cls, valid)
+    found = outputs_and_gradients(layer.train(), x, cls, valid)
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
+DROPPING = {
+    "window": lambda p: LongShortAttention1d(DIM, HEADS, window=4, rank=0, attn_drop=p),
+    "projection": lambda p: LongShortAttention1d(DIM, HEADS, window=0, rank=5, attn_drop=p),
+    "both": lambda p: LongShortAttention1d(DIM, HEADS, window=2, rank=3, attn_drop=p),
+    "full": lambda p: FullAttention1d(DIM, HEADS, attn_drop=p),
+}
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_weights_are_dropped_in_training_alone_and_the_mean_stays(name):
+    layer, x = drawn(DROPPING[name](0.3)), tokens(9, 1)
+    expected = layer.eval()(x)[0]
+    torch.testing.assert_close(expected, drawn(DROPPING[name](0.0))(x)[0], **CLOSE)
+    found = layer.train()(x.expand(4000, -1, -1))[0].detach()
+    errors = (found.mean(0) - expected[0]).abs() / (found.std(0) / 4000**0.5)
+    assert errors.max() < 5
+    assert (found.std(0) > 0.01).all()
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropping_leaves_a_sample_without_a_real_token_finite(name):
+    layer, x = drawn(DROPPING[name](0.3)).train(), tokens(9).requires_grad_()
+    valid = torch.tensor([[True] * 9, [False] * 9])
+    y, _ = layer(x, None, valid)
+    y.sum().backward()
+    assert torch.isfinite(y).all()
+    assert torch.isfinite(x.grad).all()
+    torch.testing.assert_close(y[1], layer.proj.bias.expand(9, -1))
+    with pytest.raises(ValueError, match=r"attn_drop must lie in \[0, 1\), got 1"):
+        DROPPING[name](1.0)
+
+
 @pytest.mark.parametrize("N", [1, 2, 7])
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_single_short_sequence_with_a_class_token_equals_its_definition(N, rank):

@@ -15,6 +15,7 @@ from vit_ls.sequence import (
     SlicePositionEmbedding,
     SlicePositions,
 )
+from vit_ls.sequence.sinusoids import sinusoids
 
 DIM, HEADS = 8, 2
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
@@ -270,6 +271,61 @@ def make_dropping(**options):
         dropout=0.5,
         **options,
     )
+
+
+def test_training_drops_positions_of_the_window_once_for_all_layers():
+    model, ids = make_dropping().train(), torch.tensor([[1, 2, 3, 4, 5]])
+    sines = model.blocks[0].attn.window_sines(model.embed(ids))
+    seen = []
+    for block in model.blocks:
+        block.attn.window_position.register_forward_pre_hook(
+            lambda _, args: seen.append(args[0].detach())
+        )
+    model(ids)
+    model.advance(ids)
+    assert torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[2], seen[3])
+    assert not torch.equal(seen[0], seen[2])
+    for dropped in seen:
+        gone = dropped == 0
+        assert 0.2 < gone[sines != 0].double().mean() < 0.8
+        torch.testing.assert_close(dropped[~gone], 2 * sines[~gone])
+    seen.clear()
+    model.eval()(ids)
+    assert all(torch.equal(found, sines) for found in seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sines_of_far_distances_are_computed_wide_and_rounded_once(dtype):
+    far = torch.arange(8000, 8192)
+    exact = sinusoids(far, 64, torch.float64)
+    torch.testing.assert_close(
+        sinusoids(far, 64, dtype).double(), exact, rtol=0, atol=0.6 * torch.finfo(dtype).eps
+    )
+
+
+@pytest.mark.parametrize("residual", ["input", "normalised"])
+def test_norms_are_drawn_as_released_in_the_released_form_alone(residual):
+    torch.manual_seed(0)
+    model = LanguageModel(
+        vocab_size=11,
+        dim=64,
+        depth=4,
+        num_heads=HEADS,
+        hidden=64,
+        attention=CausalLongShort(4, 2, 1),
+        residual=residual,
+    )
+    norms = [m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)]
+    assert len(norms) == 4 * 4 + (residual == "input")  # two of a block, two of its attention
+    weights = torch.cat([norm.weight.detach() for norm in norms])
+    assert not any(norm.bias.any() for norm in norms)
+    assert abs(weights.mean() - 1) < 2e-3
+    assert weights.std() == pytest.approx(0.02 if residual == "normalised" else 0.0, abs=2e-3)
+    for name in ("qkv", "dynamic_projection", "segment_position", "window_position"):
+        drawn = getattr(model.blocks[0].attn, name)
+        assert drawn.weight.detach().std() == pytest.approx(0.02, abs=4e-3)
+        assert drawn.bias is None or not drawn.bias.any()
 
 
 def test_generation_drops_nothing_and_gives_each_module_its_mode_back():

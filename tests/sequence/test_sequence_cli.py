@@ -115,6 +115,8 @@ def test_bytes_reads_its_memory_reports_bits_by_place_and_writes_text(tmp_path):
             "--length must be at least 51, the longest formula of --formula-length, or its label "
             "would be of more than is read, got 50.",
         ),
+        (["--task", "bytes", "--attn-drop", "0.1"], "--attn-drop is for long-short and full"),
+        (["--task", "digits", "--attention", "cst", "--attn-drop", "0.1"], "--attention cst."),
         (["--task", "listops", "--resume", "auto"], "--resume auto needs --experiment NAME"),
     ],
 )

@@ -224,7 +224,7 @@ class SequenceClassifier(nn.Module):
 def make_attention(dim: int, num_heads: int, attention: Attention, *, cls_token: bool) -> nn.Module:
     """The layer of a spec; only one that a class token reaches has a norm for that alone."""
     if isinstance(attention, Full):
-        return FullAttention1d(dim, num_heads)
+        return FullAttention1d(dim, num_heads, **asdict(attention))
     if isinstance(attention, CompositeSlice):
         return CompositeSliceAttention1d(dim, num_heads, **asdict(attention))
     return LongShortAttention1d(dim, num_heads, **asdict(attention), cls_token=cls_token)

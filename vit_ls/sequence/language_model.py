@@ -23,8 +23,8 @@ class LanguageModel(nn.Module):
     """Logits of the next token, with the embedding's weights for the output.
 
     Differs from the released code of arXiv:2107.02192: there a block adds its branches to the
-    NORMALISED input, a = norm(h), a + attention(a), and no norm follows the last one
-    (`residual="normalised"`).
+    NORMALISED input, a = norm(h), a + attention(a), no norm follows the last one, and the weights
+    of norms are drawn around 1 with the std of all others (`residual="normalised"`).
 
     Args:
         vocab_size: Number of ids.
@@ -38,7 +38,8 @@ class LanguageModel(nn.Module):
         memory_length: Tokens that `forward` keeps for its next call, rounded up so that a segment
             is kept whole; long-short attention only.
         residual: "input", or "normalised".
-        dropout: Of embeddings, attention outputs, MLPs, and before the logits.
+        dropout: Of embeddings, sines and cosines of the window's distances (once for all layers),
+            attention outputs, MLPs, and before the logits.
 
     Raises:
         ValueError: numbers that do not fit each other, or an unknown residual.
@@ -95,6 +96,8 @@ class LanguageModel(nn.Module):
         self.norm = nn.Identity() if normalised else nn.LayerNorm(dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
         self.apply(_draw)
+        if normalised:
+            self.apply(_draw_norm)
 
     def forward(self, ids: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
         """Ids [B,T] after those that `memory` holds -> float32 logits [B,T,V], and what to keep.
@@ -109,7 +112,7 @@ class LanguageModel(nn.Module):
         x = self._embed(ids)
         if memory:
             self._check_memory(memory, x)
-        positions = None if self.slice_positions is None else self.slice_positions()
+        positions = self._positions(x)
         kept = []
         for i, block in enumerate(self.blocks):
             assert isinstance(block, DecoderBlock)
@@ -133,7 +136,7 @@ class LanguageModel(nn.Module):
         x = self._embed(ids)
         if states is not None and len(states) != len(self.blocks):
             raise ValueError(f"There must be {len(self.blocks)} states, got {len(states)}.")
-        positions = None if self.slice_positions is None else self.slice_positions()
+        positions = self._positions(x)
         after = []
         for i, block in enumerate(self.blocks):
             x, state = block(x, None if states is None else states[i], positions)
@@ -186,6 +189,15 @@ class LanguageModel(nn.Module):
         check_ids(ids, self.vocab_size, self.max_length)
         return self.dropout(self.embed(ids) * self.dim**0.5)
 
+    def _positions(self, x: Tensor) -> SlicePositions | Tensor:
+        """What all layers share: P_l and P_g of slices, or the sines of a window's distances."""
+        if self.slice_positions is not None:
+            return self.slice_positions()
+        attn = self.blocks[0].attn
+        assert isinstance(attn, CausalLongShortAttention)
+        sines: Tensor = self.dropout(attn.window_sines(x))
+        return sines
+
     def _logits(self, x: Tensor) -> Tensor:
         x = self.dropout(self.norm(x))
         return nn.functional.linear(x, self.embed.weight, self.bias).float()
@@ -236,14 +248,14 @@ class DecoderBlock(nn.Module):
         return self.attn.read(self.norm1(past))
 
     def forward(
-        self, x: Tensor, state: State | None, positions: SlicePositions | None
+        self, x: Tensor, state: State | None, positions: SlicePositions | Tensor
     ) -> tuple[Tensor, State]:
         """Tokens [B,T,C] after those of `state` -> [B,T,C], and the state after them."""
         a = self.norm1(x)
         if isinstance(self.attn, CausalCompositeSliceAttention1d):
             dx, state = self.attn(a, positions, state)
         else:
-            dx, state = self.attn(a, state)
+            dx, state = self.attn(a, state, positions)
         x = (a if self.normalised else x) + self.dropout(dx)
         b = self.norm2(x)
         return (b if self.normalised else x) + self.mlp(b), state
@@ -284,3 +296,8 @@ def _draw(module: nn.Module) -> None:
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+def _draw_norm(module: nn.Module) -> None:
+    if isinstance(module, nn.LayerNorm):
+        nn.init.normal_(module.weight, mean=1.0, std=0.02)

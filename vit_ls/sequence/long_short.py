@@ -14,7 +14,8 @@ from vit_ls.ops import (
     long_short_attention,
     window_halo,
 )
-from vit_ls.sequence.spans import check_row, row_mask
+from vit_ls.sequence.dropping import attend_dropping
+from vit_ls.sequence.spans import check_probability, check_row, row_mask
 
 
 class LongShortAttention1d(LongShortAttention):
@@ -44,13 +45,15 @@ class LongShortAttention1d(LongShortAttention):
         window: w, in tokens; 0 for the projection alone.
         rank: r; 0 for the window alone. With both 0 a token sees itself and the class token.
         dual_ln: LN_L and LN_G.
+        attn_drop: Probability of dropping a weight of a token in training, after the softmax.
         cls_token: Whether a class token may come. Without one and with rank 0 there is nothing for
             LN_G to normalise, and no LN_G.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: dim is not divisible by num_heads; window or rank is negative.
+        ValueError: dim is not divisible by num_heads; window or rank is negative; attn_drop is not
+            in [0, 1).
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class LongShortAttention1d(LongShortAttention):
         window: int,
         rank: int,
         dual_ln: bool = True,
+        attn_drop: float = 0.0,
         cls_token: bool = True,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
@@ -75,7 +79,7 @@ class LongShortAttention1d(LongShortAttention):
             dtype=dtype,
         )
         self.dim = dim
-        self.cls_token = cls_token
+        self.attn_drop, self.cls_token = check_probability(attn_drop), cls_token
         if dual_ln and cls_token and self.norm_projected is None:
             self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
         self.alone = window == 0 and rank == 0
@@ -109,19 +113,34 @@ class LongShortAttention1d(LongShortAttention):
             front = cls_kv if front is None else torch.cat((cls_kv, front), dim=2)
         if front is not None and self.norm_projected is not None:
             front = self.norm_projected(front)
-        mask = None
-        if self.window[0]:
-            mask = halo_mask(1, x.shape[1], self.window, self.halo, x.device)
-        windows = Windows(self.window, self.halo, mask, real)
-        y = long_short_attention(
-            q, kv, front, None, Positions(), windows, num_heads=self.num_heads, impl=self.impl
-        )
+        y = self._attend(q, kv, front, real)
         if real is not None:
             y = y.masked_fill(~real.unsqueeze(3), 0.0)
         if cls_q is None or cls_kv is None:
             return self.proj(y[:, 0]), None
         cls = global_attention(cls_q, cls_kv, y, y, valid=real, num_heads=self.num_heads)
         return self.proj(y[:, 0]), self.proj(cls)
+
+    def _attend(self, q: Tensor, kv: Tensor, front: Tensor | None, real: Tensor | None) -> Tensor:
+        """[B,1,N,C], [2,B,1,N,C] and [2,B,F,C] -> [B,1,N,C]."""
+        if self.training and self.attn_drop > 0:
+            return attend_dropping(
+                q[:, 0],
+                kv[:, :, 0],
+                front,
+                row_mask(None if real is None else real[:, 0], q[:, 0]),
+                window=self.window[1],
+                halo=self.halo[1],
+                num_heads=self.num_heads,
+                p=self.attn_drop,
+            ).unsqueeze(1)
+        mask = None
+        if self.window[0]:
+            mask = halo_mask(1, q.shape[2], self.window, self.halo, q.device)
+        windows = Windows(self.window, self.halo, mask, real)
+        return long_short_attention(
+            q, kv, front, None, Positions(), windows, num_heads=self.num_heads, impl=self.impl
+        )
 
     def _project(self, x: Tensor, kv: Tensor, real: Tensor | None) -> Tensor | None:
         """P^T k and P^T v [2,B,r,C] before LN_G, or None for rank 0."""
