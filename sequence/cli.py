@@ -153,7 +153,8 @@ def _test(
     batches = HeldOut(task.test, size, ranks)
     findings: Findings
     if task.test.labels is None:
-        findings = bits(nats_by_place(model, batches, ranks, context, task.test.longest))
+        by_place = nats_by_place(model, batches, ranks, context, task.test.longest)
+        findings = bits(by_place, task.test.tokens)
     else:
         said = engine.evaluate(model, batches, ranks, context, per_image=True)
         findings = accuracies(task, said)

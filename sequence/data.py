@@ -28,6 +28,11 @@ class Split(NamedTuple):
     """Whether id 0 is padding."""
     memory: int = 0
     """Tokens in front of a language model's block that are read and not predicted."""
+    edges: tuple[Tensor, ...] = ()
+    """What no whole block predicts and an evaluation must: the first tokens of a text, with nothing
+    before them [1,M+1], and its last block, of n < N tokens [1,M+n+1]."""
+    tokens: int = 0
+    """Length of the text that blocks and edges are of."""
 
     @property
     def longest(self) -> int:
@@ -109,27 +114,36 @@ class Batches:
 
 
 class HeldOut:
-    """The batches of an evaluation: of every process its share, each sample once."""
+    """The batches of an evaluation: of every process its share, each sample and edge once."""
 
     def __init__(self, split: Split, batch_size: int, ranks: Ranks) -> None:
         self.split, self.batch_size, self.ranks = split, batch_size, ranks
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        mine = torch.arange(self.ranks.rank, len(self.split.ids), self.ranks.world_size)
-        for chosen in mine.split(self.batch_size):
+        mine = torch.arange(len(self.split.ids))[self.ranks.rank :: self.ranks.world_size]
+        # of nothing `split` makes one empty batch
+        for chosen in mine.split(self.batch_size) if len(mine) else ():
             yield batch(self.split, chosen, self.ranks.device)
+        for edge in self.split.edges[self.ranks.rank :: self.ranks.world_size]:
+            yield _next_tokens(edge.long(), self.split.memory, self.ranks.device)
 
 
 def batch(split: Split, chosen: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """Ids and labels of some samples; padding that all of them have is cut off."""
     ids = split.ids[chosen].long()
     if split.labels is None:
-        # [B,M+N+1] -> [B,M+N], [B*N]
-        return ids[:, :-1].to(device), ids[:, split.memory + 1 :].flatten().to(device)
+        return _next_tokens(ids, split.memory, device)
     if split.padded:
         used = (ids != 0).flatten(0, -2).any(0).nonzero()
         ids = ids[..., : int(used[-1]) + 1 if len(used) else 1]
     return ids.to(device), split.labels[chosen].to(device)
+
+
+def _next_tokens(ids: Tensor, memory: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[B,M+N+1] -> [B,M+N], [B*N]; what is no longer than M + 1 is read without a memory."""
+    inputs = ids[:, :-1]
+    first = memory if inputs.shape[1] > memory else 0
+    return inputs.to(device), ids[:, first + 1 :].flatten().to(device)
 
 
 @contextmanager

@@ -37,12 +37,16 @@ class NextToken(nn.Module):
         self.model = model
 
     def forward(self, ids: Tensor) -> Tensor:
-        """[B,M+N] -> [B*N,V], of which nothing flows back into the first M."""
+        """[B,M+N] -> [B*N,V], of which nothing flows back into the first M.
+
+        M tokens and fewer are the beginning of a text, and all are predicted: [B,N] -> [B*N,V].
+        """
         M, memory = self.model.memory_length, None
-        if M:
+        if 0 < M < ids.shape[1]:
             with torch.no_grad():
                 memory = self.model(ids[:, :M])[1]
-        logits: Tensor = self.model(ids[:, M:], memory)[0]
+            ids = ids[:, M:]
+        logits: Tensor = self.model(ids, memory)[0]
         return logits.flatten(0, 1)
 
 
@@ -91,26 +95,31 @@ def nats_by_place(
     context: AbstractContextManager[Any],
     length: int,
 ) -> Tensor:
-    """Mean loss at each place of a block, over all blocks of all processes: float64 [N]."""
+    """Losses and their number at each place of a block, over all processes: float64 [2,N+1].
+
+    The last place is for the first tokens of the text, which have no whole memory before them.
+    """
     model.eval()
-    # the last one counts blocks
-    totals = torch.zeros(length + 1, dtype=torch.float64)
+    totals = torch.zeros(2, length + 1, dtype=torch.float64)
     for ids, targets in batches:
         with context:
             logits = model(ids)
-        losses = cross_entropy(logits.float(), targets, reduction="none").view(-1, length)
-        totals[:-1] += losses.double().sum(0).cpu()
-        totals[-1] += len(losses)
-    totals = ranks.total(totals)
-    return totals[:-1] / totals[-1]
+        losses = cross_entropy(logits.float(), targets, reduction="none").cpu().double()
+        if ids.shape[1] <= batches.split.memory:
+            totals[:, -1] += torch.stack((losses, torch.ones_like(losses))).sum(1)
+            continue
+        losses = losses.view(len(ids), -1)
+        here = totals[:, : losses.shape[1]]
+        here += torch.stack((losses, torch.ones_like(losses))).sum(1)
+    return ranks.total(totals)
 
 
 def _both_directions(config: SequenceConfig) -> Attention:
     if config.attention == "full":
-        return Full()
+        return Full(attn_drop=config.attn_drop)
     if config.attention == "cst":
         return CompositeSlice(config.slice_size, config.alpha)
-    return LongShort(config.window, config.rank)
+    return LongShort(config.window, config.rank, attn_drop=config.attn_drop)
 
 
 def _causal(config: SequenceConfig) -> CausalAttention:

@@ -21,7 +21,7 @@ from vit_ls.paper import COMPOSITE_SLICE_LRA, LANGUAGE_MODELS, LONG_SHORT_LRA
 # What two runs must have in common to be set side by side.
 _COMPARED = (
     *("epochs", "epoch_updates", "batch_size", "grad_accum_steps", "lr", "opt", "weight_decay"),
-    *("dim", "depth", "num_heads", "hidden", "length", "memory", "drop"),
+    *("dim", "depth", "num_heads", "hidden", "length", "memory", "drop", "attn_drop"),
 )
 _PRINTED = ("listops", "text", "retrieval", "image", "pathfinder")
 
@@ -34,7 +34,9 @@ class Findings(NamedTuple):
     by: str = ""
     """What they are told apart by, if anything."""
     points: Sequence[tuple[str, float, int]] = ()
-    """Name, value, and number of samples of each part."""
+    """Name, value, and number of samples or bytes of each part."""
+    counted: str = ""
+    """Of how much of the test split the main numbers are, where that is not all of it."""
 
 
 def write_report(
@@ -61,6 +63,7 @@ def write_report(
         "parameters": parameters,
         **{name.lstrip("# "): value for name, value in machine(device.type)},
         "epochs": epochs,
+        "counted": findings.counted,
         "by": findings.by,
         "points": findings.points,
         "settings": {name: getattr(config, name) for name in _COMPARED},
@@ -69,7 +72,10 @@ def write_report(
     (folder / "report.md").write_text(_markdown(config, report, findings), encoding="utf-8")
     plot(folder / "report.png", [report])
     kept = ("bits_per_byte", "accuracy", "floor", "majority")
-    return "test " + " ".join(f"{k}={findings.values[k]:.3f}" for k in kept if k in findings.values)
+    said = [f"{k}={findings.values[k]:.3f}" for k in kept if k in findings.values]
+    if findings.counted:
+        said.append(f"({findings.counted})")
+    return f"test {' '.join(said)}"
 
 
 def attention_of(config: SequenceConfig) -> str:
@@ -85,15 +91,30 @@ def attention_of(config: SequenceConfig) -> str:
     return f"long-short, w {config.window}{segment}, r {config.rank}"
 
 
-def bits(nats: Tensor) -> Findings:
-    """Bits per byte, of all and by place in a block (powers of two), of the loss by place [N]."""
-    by_place = nats / math.log(2)
-    length = len(nats)
+def bits(by_place: Tensor, tokens: int) -> Findings:
+    """Bits per byte, of all and by place in a block (powers of two).
+
+    Args:
+        by_place: Sums of losses and their number, of `nats_by_place` [2,N+1].
+        tokens: Bytes of the text.
+    """
+    length = by_place.shape[1] - 1
     edges = [0, *(2**i for i in range(1, 20) if 2**i < length), length]
-    points = [
-        (f"{a}-{b - 1}", float(by_place[a:b].mean()), b - a) for a, b in itertools.pairwise(edges)
-    ]
-    return Findings({"bits_per_byte": float(by_place.mean())}, "place in the block", points)
+    parts = [(f"{a}-{b - 1}", by_place[:, a:b]) for a, b in itertools.pairwise(edges)]
+    parts.insert(0, ("beginning", by_place[:, -1:]))
+    points = [(name, *_mean_bits(part)) for name, part in parts if part[1].sum() > 0]
+    value, counted = _mean_bits(by_place)
+    return Findings(
+        {"bits_per_byte": value},
+        "place in the block",
+        points,
+        f"{counted} of {tokens} bytes; nothing stands before the first",
+    )
+
+
+def _mean_bits(part: Tensor) -> tuple[float, int]:
+    nats, count = part.sum(1).tolist()
+    return nats / count / math.log(2), int(count)
 
 
 def accuracies(task: Task, result: Evaluation) -> Findings:
@@ -137,10 +158,11 @@ def _markdown(config: SequenceConfig, report: dict[str, Any], findings: Findings
         f"most, {report['parameters']} parameters.",
         "",
         *(f"- {name}: {value:.3f}" for name, value in findings.values.items()),
+        *([f"- of {findings.counted}"] if findings.counted else []),
     ]
     if findings.points:
         bits = "bits_per_byte" in findings.values
-        what, counted = ("bits per byte", "places") if bits else ("accuracy (%)", "samples")
+        what, counted = ("bits per byte", "bytes") if bits else ("accuracy (%)", "samples")
         lines += ["", f"| {findings.by} | {what} | {counted} |", "| --- | ---: | ---: |"]
         lines += [
             f"| {name} | {value:.{2 if bits else 1}f} | {count} |"

@@ -53,11 +53,14 @@ class SequenceConfig(TrainConfig):
     slice_size: int = setting(16, "L of composite slices, in tokens", _POSITIVE)
     alpha: float = setting(1.0, "extent of a slice's keys", Rule(least=1, most=3))
     pooling: str = setting("", "default: cls, mean of slices", Rule(choices=("", "cls", "mean")))
+    attn_drop: float = setting(
+        0.0, "dropout of attention weights, long-short and full", Rule(least=0, below=1)
+    )
     dim: int = setting(64, "width of the model", _POSITIVE)
     depth: int = setting(2, "blocks", _POSITIVE)
     num_heads: int = setting(2, "heads", _POSITIVE)
     hidden: int = setting(128, "width of the MLPs", _POSITIVE)
-    length: int = setting(2048, "tokens of the longest sequence; longer ones are cut", _POSITIVE)
+    length: int = setting(2048, "tokens of the longest sequence; longer texts are cut", _POSITIVE)
     epoch_updates: int | None = setting(
         None, "batches that make an epoch here; default: one pass over the data", _POSITIVE
     )
@@ -87,6 +90,11 @@ class SequenceConfig(TrainConfig):
                 "--attention window is for --task bytes; elsewhere it is --attention ls --rank 0.",
             ),
             (
+                self.attn_drop and (self.task == "bytes" or self.attention == "cst"),
+                f"--attn-drop is for long-short and full attention on other tasks than bytes, got "
+                f"--task {self.task} --attention {self.attention}.",
+            ),
+            (
                 self.dim % self.num_heads or self.dim % 2,
                 f"--dim must be even and divisible by --num-heads, got {self.dim}, "
                 f"{self.num_heads}.",
@@ -98,6 +106,13 @@ class SequenceConfig(TrainConfig):
             (
                 self.formula_length[0] + 1 >= self.formula_length[1],
                 f"--formula-length must leave a length between its two, got {self.formula_length}.",
+            ),
+            (
+                self.task == "listops"
+                and not self.data_dir
+                and self.formula_length[1] - 1 > self.length,
+                f"--length must be at least {self.formula_length[1] - 1}, the longest formula of "
+                f"--formula-length, or its label would be of more than is read, got {self.length}.",
             ),
             (
                 self.task != "bytes" and (self.generate or self.memory),

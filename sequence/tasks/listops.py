@@ -54,7 +54,7 @@ def generated(
     """A small set: `samples` to train on, and an eighth of that twice, to choose and to test.
 
     Raises:
-        ConfigError: The bounds leave too few formulas.
+        ConfigError: The bounds leave too few formulas, or one is longer than `max_length`.
     """
     held_out = max(1, samples // 8)
     formulas = list(draw(samples + 2 * held_out, depth, length, random.Random(seed)))
@@ -68,7 +68,7 @@ def read(folder: Path, *, max_length: int, brackets: bool) -> Task:
     """The released files basic_train.tsv, basic_val.tsv and basic_test.tsv.
 
     Raises:
-        ConfigError: One is missing, or of another task.
+        ConfigError: One is missing, or of another task, or a formula is longer than `max_length`.
     """
     parts = []
     for name in ("train", "val", "test"):
@@ -145,6 +145,12 @@ def _parsed(row: dict[str, str], path: Path) -> Formula:
 
 
 def _task(parts: Sequence[Sequence[Formula]], brackets: bool, max_length: int, source: str) -> Task:
+    longest = max((len(_read_ids(f, brackets)) for part in parts for f in part), default=0)
+    if longest > max_length:
+        raise ConfigError(
+            f"--length must be at least {longest}, the longest formula of {source}, or its label "
+            f"would be of more than is read, got {max_length}."
+        )
     train, valid, test = (_split(part, parts[0], brackets, max_length) for part in parts)
     return Task(train, valid, test, vocab_size=VOCAB_SIZE, num_classes=10, source=source)
 
@@ -154,7 +160,7 @@ def _split(
 ) -> Split:
     ids = torch.zeros(len(formulas), max_length, dtype=torch.uint8)
     for row, formula in zip(ids, formulas, strict=True):
-        kept = [IDS[t] for t in formula.tokens if brackets or t != CLOSE][:max_length]
+        kept = _read_ids(formula, brackets)
         row[: len(kept)] = torch.tensor(kept, dtype=torch.uint8)
     return Split(
         ids,
@@ -163,6 +169,10 @@ def _split(
         _by_root(formulas, train),
         padded=True,
     )
+
+
+def _read_ids(formula: Formula, brackets: bool) -> list[int]:
+    return [IDS[token] for token in formula.tokens if brackets or token != CLOSE]
 
 
 def _by_root(formulas: Sequence[Formula], train: Sequence[Formula]) -> Tensor:

@@ -3,6 +3,7 @@
 import hashlib
 import platform
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -38,13 +39,13 @@ def library(length: int, train_bytes: int, seed: int, memory: int = 0) -> Task:
         limit = train_bytes if part == "train" else train_bytes // 8
         if sum(map(len, parts[part])) < limit:
             parts[part].append(names[name].read_bytes())
-    blocks = {part: _blocks(b"".join(files), length, memory) for part, files in parts.items()}
-    if min(map(len, blocks.values())) == 0:
+    texts = [b"".join(parts[part]) for part in ("train", "valid", "test")]
+    if min(map(len, texts)) <= length + memory:
         raise ConfigError(
             f"--length and --memory must be less than is taken of {folder}, got {length}, {memory}."
         )
     source = f"sources of Python {platform.python_version()} (PSF License), split by file"
-    return _task(blocks["train"], blocks["valid"], blocks["test"], memory, source)
+    return _task(texts, length, memory, source)
 
 
 def published(path: Path, length: int, memory: int = 0) -> Task:
@@ -63,18 +64,19 @@ def published(path: Path, length: int, memory: int = 0) -> Task:
     if len(data) != 100_000_000:
         raise ConfigError(f"{found} must have 100000000 bytes, got {len(data)}.")
     cuts = (len(data) - 2 * _HELD_OUT, len(data) - _HELD_OUT)
-    parts = (data[: cuts[0]], data[cuts[0] : cuts[1]], data[cuts[1] :])
-    train, valid, test = (_blocks(part, length, memory) for part in parts)
-    return _task(train, valid, test, memory, str(found))
+    texts = (data[: cuts[0]], data[cuts[0] : cuts[1]], data[cuts[1] :])
+    return _task(texts, length, memory, str(found))
 
 
-def _task(train: Tensor, valid: Tensor, test: Tensor, memory: int, source: str) -> Task:
+def _task(texts: Sequence[bytes], length: int, memory: int, source: str) -> Task:
+    train, valid, test = (
+        Split(_blocks(text, length, memory), None, memory=memory, tokens=len(text))
+        for text in texts
+    )
     return Task(
-        *(
-            Split(train, None, memory=memory),
-            Split(valid, None, memory=memory),
-            Split(test, None, memory=memory),
-        ),
+        train,
+        valid._replace(edges=_edges(texts[1], length, memory)),
+        test._replace(edges=_edges(texts[2], length, memory)),
         vocab_size=_BYTES,
         num_classes=_BYTES,
         pad_id=None,
@@ -85,12 +87,25 @@ def _task(train: Tensor, valid: Tensor, test: Tensor, memory: int, source: str) 
 def _blocks(data: bytes, length: int, memory: int = 0) -> Tensor:
     """Blocks and the bytes in front of each, [n,memory+length+1].
 
-    The last byte that a block predicts is the first of the next; the first `memory` bytes of all
-    and the first byte after them are predicted by none.
+    The last byte that a block predicts is the first of the next. What none predicts is in `_edges`,
+    and not trained on.
     """
     tokens = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     size = memory + length + 1
     return tokens.unfold(0, size, length) if len(tokens) >= size else tokens[:0].view(0, 0)
+
+
+def _edges(data: bytes, length: int, memory: int) -> tuple[Tensor, ...]:
+    """The rest, so that every byte but the first is predicted once: [1,memory+1], [1,memory+n+1].
+
+    The first `memory` bytes have nothing before them; the last n are fewer than a block.
+    """
+    tokens = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    start = (len(tokens) - memory - 1) // length * length
+    parts = (tokens[: memory + 1], tokens[start:])
+    return tuple(
+        part[None] for part, read in zip(parts, (1, memory + 1), strict=True) if len(part) > read
+    )
 
 
 def _number(text: str) -> int:

@@ -63,6 +63,43 @@ def causal_long_short(layer, x):
     return layer.proj(torch.stack(out))
 
 
+def long_short(layer, x, cls=None, valid=None):
+    """[N,C], class token [C] -> [N,C], [C]: long-short attention in both directions, Eqs. 3 to 7.
+
+    LN_G acts on what stands in front, the class token's key and value first, whatever the rank.
+    """
+    h, r, w = layer.num_heads, layer.rank, 0 if layer.alone else layer.window[1]
+    (N, C), e = x.shape, max(w // 2, 1)
+    real = [t for t in range(N) if valid is None or valid[t]]
+    q, k, v = qkv_of(layer, x)
+    k, v = normed(layer.norm_kv, k), normed(layer.norm_kv, v)
+    front = [] if cls is None else [qkv_of(layer, cls)[1:]]
+    if r and real:
+        P = layer.dynamic_projection(x[real]).softmax(0)
+        for j in range(r):
+            # channel head * r + j, for each channel of that head
+            share = P[:, j::r].repeat_interleave(C // h, dim=1)
+            front.append(((share * k[real]).sum(0), (share * v[real]).sum(0)))
+    if layer.norm_kv is not None:  # DualLN is both norms or none
+        norm = layer.norm_projected
+        front = [[F.layer_norm(y, (C,), norm.weight, norm.bias) for y in pair] for pair in front]
+    y = torch.zeros(N, C, dtype=x.dtype)
+    for t in real:
+        first, last = t // w * w - e if w else t, t // w * w + w + e if w else t + 1
+        keys = [s for s in real if first <= s < last and (w or layer.alone)]
+        y[t] = attention(
+            q[t],
+            torch.stack([*(pair[0] for pair in front), *(k[s] for s in keys)]),
+            torch.stack([*(pair[1] for pair in front), *(v[s] for s in keys)]),
+            h,
+        )
+    if cls is None:
+        return layer.proj(y), None
+    q_cls, k_cls, v_cls = qkv_of(layer, cls)
+    keys, values = torch.stack([k_cls, *y[real]]), torch.stack([v_cls, *y[real]])
+    return layer.proj(y), layer.proj(attention(q_cls, keys, values, h))
+
+
 def attention(q, k, v, h):
     """One query [C] over keys [K,C] -> [C]."""
     q, k, v = q.unflatten(-1, (h, -1)), k.unflatten(-1, (h, -1)), v.unflatten(-1, (h, -1))

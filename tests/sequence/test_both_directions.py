@@ -1,6 +1,6 @@
 import pytest
 import torch
-from definitions import slices
+from definitions import long_short, slices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,6 +140,91 @@ def test_every_implementation_masks_as_the_definition_does(window, rank, mask, i
     torch.testing.assert_close(results[1], results[0], **CLOSE)
 
 
+@pytest.mark.parametrize("dual_ln", [True, False])
+@pytest.mark.parametrize(
+    ("window", "rank", "with_cls"),
+    [
+        *((w, r, c) for w, r in [*SIZES, (1, 0), (8, 0), (5, 3)] for c in (True, False)),
+        (0, 0, True),
+    ],
+)
+@pytest.mark.parametrize("mask", MASKS)
+def test_long_short_attention_equals_its_definition(window, rank, with_cls, dual_ln, mask):
+    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=rank, dual_ln=dual_ln))
+    x, valid = tokens(19), torch.tensor(MASKS[mask], dtype=torch.bool)
+    cls = tokens(1) if with_cls else None
+    y, y_cls = layer(x, cls, valid)
+    for i in range(2):
+        expected, of_cls = long_short(layer, x[i], None if cls is None else cls[i, 0], valid[i])
+        torch.testing.assert_close(y[i][valid[i]], expected[valid[i]], **CLOSE)
+        if cls is not None:
+            torch.testing.assert_close(y_cls[i, 0], of_cls, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("window", "rank", "with_cls"),
+    [*((w, r, c) for w, r in [*SIZES, (1, 0)] for c in (True, False)), (0, 0, True)],
+)
+@pytest.mark.parametrize("mask", MASKS)
+def test_dropping_next_to_no_weight_is_dropping_none(window, rank, with_cls, mask):
+    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=rank, attn_drop=1e-13))
+    x, valid = tokens(19), torch.tensor(MASKS[mask], dtype=torch.bool)
+    cls = tokens(1) if with_cls else None
+    expected = outputs_and_gradients(layer.eval(), x, cls, valid)
+    found = outputs_and_gradients(layer.train(), x, cls, valid)
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
+DROPPING = {
+    "window": lambda p: LongShortAttention1d(DIM, HEADS, window=4, rank=0, attn_drop=p),
+    "projection": lambda p: LongShortAttention1d(DIM, HEADS, window=0, rank=5, attn_drop=p),
+    "both": lambda p: LongShortAttention1d(DIM, HEADS, window=2, rank=3, attn_drop=p),
+    "full": lambda p: FullAttention1d(DIM, HEADS, attn_drop=p),
+}
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_weights_are_dropped_in_training_alone_and_the_mean_stays(name):
+    layer, x = drawn(DROPPING[name](0.3)), tokens(9, 1)
+    expected = layer.eval()(x)[0]
+    torch.testing.assert_close(expected, drawn(DROPPING[name](0.0))(x)[0], **CLOSE)
+    found = layer.train()(x.expand(4000, -1, -1))[0].detach()
+    errors = (found.mean(0) - expected[0]).abs() / (found.std(0) / 4000**0.5)
+    assert errors.max() < 5
+    assert (found.std(0) > 0.01).all()
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropping_leaves_a_sample_without_a_real_token_finite(name):
+    layer, x = drawn(DROPPING[name](0.3)).train(), tokens(9).requires_grad_()
+    valid = torch.tensor([[True] * 9, [False] * 9])
+    y, _ = layer(x, None, valid)
+    y.sum().backward()
+    assert torch.isfinite(y).all()
+    assert torch.isfinite(x.grad).all()
+    torch.testing.assert_close(y[1], layer.proj.bias.expand(9, -1))
+    with pytest.raises(ValueError, match=r"attn_drop must lie in \[0, 1\), got 1"):
+        DROPPING[name](1.0)
+
+
+@pytest.mark.parametrize("N", [1, 2, 7])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_single_short_sequence_with_a_class_token_equals_its_definition(N, rank):
+    layer = drawn(LongShortAttention1d(DIM, HEADS, window=4, rank=rank))
+    x, cls = tokens(N, 1), tokens(1, 1)
+    y, y_cls = layer(x, cls)
+    expected, of_cls = long_short(layer, x[0], cls[0, 0])
+    torch.testing.assert_close(y[0], expected, **CLOSE)
+    torch.testing.assert_close(y_cls[0, 0], of_cls, **CLOSE)
+
+
+def test_a_layer_without_rank_and_class_token_has_no_norm_of_projected_keys():
+    layer = LongShortAttention1d(DIM, HEADS, window=4, rank=0, cls_token=False)
+    assert layer.norm_projected is None
+    with pytest.raises(ValueError, match=r"needs a layer with one, got cls_token=False\."):
+        layer(tokens(9).float(), tokens(1).float())
+
+
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("slice_size", "alpha"), [(4, 1), (4, 3), (5, 2), (1, 1), (19, 1)])
 def test_slices_equal_their_definition(slice_size, alpha, mask):
@@ -230,6 +315,8 @@ ENCODERS = {
     "full": (Full(), "cls"),
     "long_short": (LongShort(4, 2), "cls"),
     "long_short_mean": (LongShort(4, 2), "mean"),
+    "window": (LongShort(4, 0), "cls"),
+    "window_mean": (LongShort(4, 0), "mean"),
     "slices": (CompositeSlice(4), "mean"),
     "absolute": (CompositeSlice(4, pos_embed="absolute", alpha=2), "mean"),
 }

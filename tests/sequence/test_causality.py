@@ -15,6 +15,7 @@ from vit_ls.sequence import (
     SlicePositionEmbedding,
     SlicePositions,
 )
+from vit_ls.sequence.sinusoids import sinusoids
 
 DIM, HEADS = 8, 2
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
@@ -256,6 +257,114 @@ def test_the_language_model_advances_token_by_token_as_in_one_call(name):
     assert torch.equal(likeliest[:, 37], whole[:, -1].argmax(-1))
     again, _ = model(likeliest)
     assert torch.equal(again[:, 36:-1].argmax(-1), likeliest[:, 37:])
+
+
+def make_dropping(**options):
+    torch.manual_seed(0)
+    return LanguageModel(
+        vocab_size=11,
+        dim=DIM,
+        depth=2,
+        num_heads=HEADS,
+        hidden=16,
+        attention=CausalLongShort(4, 2, 1),
+        dropout=0.5,
+        **options,
+    )
+
+
+def test_training_drops_positions_of_the_window_once_for_all_layers():
+    model, ids = make_dropping().train(), torch.tensor([[1, 2, 3, 4, 5]])
+    sines = model.blocks[0].attn.window_sines(model.embed(ids))
+    seen = []
+    for block in model.blocks:
+        block.attn.window_position.register_forward_pre_hook(
+            lambda _, args: seen.append(args[0].detach())
+        )
+    model(ids)
+    model.advance(ids)
+    assert torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[2], seen[3])
+    assert not torch.equal(seen[0], seen[2])
+    for dropped in seen:
+        gone = dropped == 0
+        assert 0.2 < gone[sines != 0].double().mean() < 0.8
+        torch.testing.assert_close(dropped[~gone], 2 * sines[~gone])
+    seen.clear()
+    model.eval()(ids)
+    assert all(torch.equal(found, sines) for found in seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sines_of_far_distances_are_computed_wide_and_rounded_once(dtype):
+    far = torch.arange(8000, 8192)
+    exact = sinusoids(far, 64, torch.float64)
+    torch.testing.assert_close(
+        sinusoids(far, 64, dtype).double(), exact, rtol=0, atol=0.6 * torch.finfo(dtype).eps
+    )
+
+
+@pytest.mark.parametrize("residual", ["input", "normalised"])
+def test_norms_are_drawn_as_released_in_the_released_form_alone(residual):
+    torch.manual_seed(0)
+    model = LanguageModel(
+        vocab_size=11,
+        dim=64,
+        depth=4,
+        num_heads=HEADS,
+        hidden=64,
+        attention=CausalLongShort(4, 2, 1),
+        residual=residual,
+    )
+    norms = [m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)]
+    assert len(norms) == 4 * 4 + (residual == "input")  # two of a block, two of its attention
+    weights = torch.cat([norm.weight.detach() for norm in norms])
+    assert not any(norm.bias.any() for norm in norms)
+    assert abs(weights.mean() - 1) < 2e-3
+    assert weights.std() == pytest.approx(0.02 if residual == "normalised" else 0.0, abs=2e-3)
+    for name in ("qkv", "dynamic_projection", "segment_position", "window_position"):
+        drawn = getattr(model.blocks[0].attn, name)
+        assert drawn.weight.detach().std() == pytest.approx(0.02, abs=4e-3)
+        assert drawn.bias is None or not drawn.bias.any()
+
+
+def test_generation_drops_nothing_and_gives_each_module_its_mode_back():
+    model, prompt = make_dropping().train(), torch.tensor([[1, 2, 3]])
+    model.blocks[0].mlp.eval()  # one that its owner froze
+    modes = [module.training for module in model.modules()]
+    written = [model.generate(prompt, 20, temperature=0) for _ in range(2)]
+    assert [module.training for module in model.modules()] == modes
+    with pytest.raises(ValueError, match=r"must lie in \[0, 11\), got 11"):
+        model.generate(torch.tensor([[11]]), 2)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(written[0], written[1])
+    assert torch.equal(written[0], model.eval().generate(prompt, 20, temperature=0))
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-45, 1e-40, 1e-30, 1e-9])
+@pytest.mark.parametrize("flush", [False, True])
+def test_a_temperature_near_zero_takes_the_likeliest(temperature, flush):
+    model = make_dropping().eval()
+    prompt = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    expected = model.generate(prompt, 12, temperature=0)
+    had = not torch.tensor(1e-40) * 1.0 > 0
+    torch.set_flush_denormal(flush)
+    try:
+        found = model.generate(prompt, 12, temperature=temperature)
+    finally:
+        torch.set_flush_denormal(had)
+    assert torch.equal(found, expected)
+
+
+def test_a_temperature_shifts_how_often_a_token_is_drawn_as_the_softmax_says():
+    model = make_dropping().eval()
+    prompt = torch.full((20_000, 1), 3)
+    drawn = model.generate(prompt, 1, temperature=0.25, generator=torch.Generator().manual_seed(0))[
+        :, 1
+    ]
+    shares = drawn.bincount(minlength=11) / len(prompt)
+    p = (model.advance(prompt[:1])[0][0, -1] / 0.25).softmax(-1)
+    assert (shares - p).abs().max() < 0.02
 
 
 def test_a_memory_of_everything_gives_what_one_call_gives():

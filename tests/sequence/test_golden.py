@@ -21,6 +21,8 @@ from vit_ls.sequence import (
 
 DATA = Path(__file__).parents[1] / "data"
 CLOSE = {"rtol": 0.0, "atol": 2e-5}
+# the files' own gradients lie 2e-5 from those in float64 where they are 40, a float32 step or five
+CLOSE_GRADIENTS = {"rtol": 1e-6, "atol": 2e-5}
 BOTH = (
     *("window8_rank6", "window8_rank6_cls", "window7_rank6", "window1_rank2"),
     *("window2_rank1_cls", "window8_rank0", "window0_rank6"),
@@ -52,7 +54,7 @@ def check_parameter_gradients(layer, tensors):
     compared = 0
     for name, parameter in layer.named_parameters():
         there = seen[name].bool()
-        torch.testing.assert_close(parameter.grad[there], expected[name][there], **CLOSE)
+        torch.testing.assert_close(parameter.grad[there], expected[name][there], **CLOSE_GRADIENTS)
         compared += int(there.any())
     assert compared == len(grads) > 0
 
@@ -61,7 +63,11 @@ def check_parameter_gradients(layer, tensors):
 def test_both_directions_equal_the_released_code(case):
     tensors, config, mask = read("bidirectional", case)
     layer = LongShortAttention1d(
-        config["dim"], config["num_heads"], window=config["window"], rank=config["rank"]
+        config["dim"],
+        config["num_heads"],
+        window=config["window"],
+        rank=config["rank"],
+        cls_token=config["cls"],
     )
     layer.load_state_dict(convert_sequence(part(tensors, "weights")))
     x = tensors["input"].requires_grad_()
@@ -187,8 +193,3 @@ def test_a_layer_of_the_small_language_model_has_the_released_parameters():
         residual="normalised",
     )
     assert sum(p.numel() for p in model.blocks[0].parameters()) == 3_682_312
-
-
-def test_queries_without_keys_are_no_checkpoint():
-    with pytest.raises(ValueError, match=r"q, k and v must come together, got no W_k.weight"):
-        convert_sequence({"W_q.weight": torch.zeros(2, 2), "W_v.weight": torch.zeros(2, 2)})

@@ -81,10 +81,15 @@ def test_bytes_reads_its_memory_reports_bits_by_place_and_writes_text(tmp_path):
     out = run(tmp_path, *BYTES, *argv)
     report = report_of(tmp_path / "b")
     assert 6 < report["bits_per_byte"] < 9
-    assert f"test bits_per_byte={report['bits_per_byte']:.3f}" in out
-    places = [(name, count) for name, _, count in report["points"]]
-    assert places == [("0-1", 2), ("2-3", 2), ("4-7", 4), ("8-15", 8), ("16-31", 16)]
-    mean = sum(value * count for _, value, count in report["points"]) / 32
+    counts = {name: count for name, _, count in report["points"]}
+    assert list(counts) == ["beginning", "0-1", "2-3", "4-7", "8-15", "16-31"]
+    assert counts["beginning"] == 16
+    predicted = sum(counts.values())
+    said = f"{predicted} of {predicted + 1} bytes; nothing stands before the first"
+    assert report["counted"] == said
+    assert f"test bits_per_byte={report['bits_per_byte']:.3f} ({said})" in out
+    assert f"- of {said}" in (tmp_path / "b" / "report.md").read_text()
+    mean = sum(value * count for _, value, count in report["points"]) / predicted
     assert mean == pytest.approx(report["bits_per_byte"])
     assert (tmp_path / "b" / "sample.txt").read_text().startswith("def ")
     assert "PSF License" in report["data"]
@@ -105,6 +110,13 @@ def test_bytes_reads_its_memory_reports_bits_by_place_and_writes_text(tmp_path):
         (["--task", "bytes", "--memory", "12"], "--memory must be whole segments of 8, got 12"),
         (["--task", "bytes", "--attention", "cst", "--memory", "16"], "--memory is for long-short"),
         (["--task", "bytes", "--attention", "cst", "--generate", "253"], "fit into the --length"),
+        (
+            ["--task", "listops", "--formula-length", "4", "52"],
+            "--length must be at least 51, the longest formula of --formula-length, or its label "
+            "would be of more than is read, got 50.",
+        ),
+        (["--task", "bytes", "--attn-drop", "0.1"], "--attn-drop is for long-short and full"),
+        (["--task", "digits", "--attention", "cst", "--attn-drop", "0.1"], "--attention cst."),
         (["--task", "listops", "--resume", "auto"], "--resume auto needs --experiment NAME"),
     ],
 )

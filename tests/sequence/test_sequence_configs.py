@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,59 @@ def test_a_papers_schedule_warms_up_and_falls_linearly_over_its_steps(name):
     assert rate_after(config, warmup // 2) == pytest.approx(middle, rel=0.02)
     assert rate_after(config, (warmup + steps) // 2) == pytest.approx(peak / 2, rel=0.01)
     assert rate_after(config, steps - 1) < peak / 500
+
+
+# dropout, attention dropout, weight decay, tokens read: of the released scripts
+RELEASED = {
+    "listops_ls": (0.0, 0.0, 0.0, 2048),
+    "text_ls": (0.0, 0.0, 0.01, 4000),
+    "retrieval_ls": (0.1, 0.1, 0.01, 4096),
+    "enwik8_ls": (0.2, 0.0, 0.01, 2048),
+    "text8_ls": (0.2, 0.0, 0.01, 2048),
+    "enwik8_ls_large": (0.4, 0.0, 0.1, 2048),
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_recipe_regularises_as_the_released_script_does(name):
+    config = parsed(name)
+    found = (config.drop or 0.0, config.attn_drop, config.weight_decay, config.length)
+    assert found == RELEASED[name]
+    small = replace(config, dim=16, depth=2, num_heads=2, hidden=16, length=32, memory=0)
+    nothing = Split(torch.zeros(0), None)
+    task = Task(nothing, nothing, nothing, vocab_size=17, num_classes=4)
+    model = make_model(small, task)
+    optimizer = make_optimizer(model, small, 1)
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    # decoupled from the gradient, and of every parameter, biases and norms too
+    for n, p in model.named_parameters():
+        torch.testing.assert_close(p.detach(), before[n] * (1 - config.lr * config.weight_decay))
+
+
+def test_the_recipe_of_retrieval_drops_weights_of_attention():
+    config = replace(parsed("retrieval_ls"), drop=0.0, rank=3, length=32, dim=16)
+    nothing = Split(torch.zeros(0), None)
+    task = Task(nothing, nothing, nothing, vocab_size=17, num_classes=2, pair=True)
+    ids = torch.randint(1, 17, (2, 2, 32))
+    for attention in ("ls", "full"):
+        model = make_model(replace(config, attention=attention), task).train()
+        assert not torch.equal(model(ids), model(ids))
+        assert torch.equal(model.eval()(ids), model(ids))
+
+
+@pytest.mark.parametrize("name", [name for name in RELEASED if name in PAPERS])
+def test_what_docs_differences_says_of_the_arenas_recipes_is_so(name):
+    """Chosen every 500 updates, and a beta1 that stays, where the scripts do otherwise."""
+    config = parsed(name)
+    assert config.epoch_updates == 500
+    optimizer = make_optimizer(nn.Linear(2, 2), config, 1)
+    schedule, _ = make_schedule(optimizer, config, config.epoch_updates)
+    for update in (0, 100, PAPERS[name][1], PAPERS[name][0] - 1):
+        schedule.step_update(update)
+        assert all(group["betas"] == (0.9, 0.999) for group in optimizer.param_groups)
 
 
 LONG = {"retrieval_ls", "retrieval_cst", "text_ls", "text_cst", "listops_cst"}

@@ -1,5 +1,6 @@
 import contextlib
 import itertools
+import math
 import random
 import sysconfig
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image
 
 from sequence.data import Batches, HeldOut, Split
 from sequence.models import NextToken, nats_by_place
+from sequence.report import bits
 from sequence.tasks import listops, pathfinder, released, text
 from vit_ls.config import ConfigError
 from vit_ls.engine import Ranks
@@ -116,6 +118,16 @@ def test_the_released_files_are_read_with_and_without_closing_brackets(
     assert task.test.groups.tolist() == [3]
 
 
+def test_a_formula_is_not_cut_but_refused(tmp_path):
+    write_listops(tmp_path)
+    message = rf"--length must be at least 8, the longest formula of {tmp_path}, .* got 7\."
+    with pytest.raises(ConfigError, match=message):
+        listops.read(tmp_path, max_length=7, brackets=True)
+    assert listops.read(tmp_path, max_length=7, brackets=False).train.ids.count_nonzero() == 6
+    with pytest.raises(ConfigError, match=r"--length must be at least \d+, .* got 20\."):
+        listops.generated(40, brackets=True, seed=0, **SMALL | {"max_length": 20})
+
+
 def test_files_of_another_task_and_missing_ones_are_one_line(tmp_path):
     with pytest.raises(ConfigError, match=r"Long Range Arena's release .*got no .*basic_train"):
         listops.read(tmp_path, max_length=12, brackets=True)
@@ -197,6 +209,33 @@ def test_blocks_of_a_text_predict_each_byte_once():
     ((ids, targets),) = HeldOut(Split(behind, None, memory=2), 2, ranks())
     assert ids.tolist() == [[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]]
     assert targets.tolist() == [3, 4, 5, 6, 7, 8]
+
+
+def held_out_text(count, length, memory):
+    return text._task([bytes(range(count))] * 3, length, memory, "")
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize(("length", "memory"), [(7, 0), (7, 4), (4, 8), (3, 20), (1, 0), (1, 4)])
+def test_a_held_out_text_of_any_length_is_predicted_once_but_for_its_first_byte(
+    length, memory, world_size
+):
+    for count in range(length + memory + 1, length + memory + 20):
+        task = held_out_text(count, length, memory)
+        said = []
+        for rank in range(world_size):
+            for ids, targets in HeldOut(task.test, 3, ranks(rank, world_size)):
+                assert len(targets) % len(ids) == 0
+                assert ids.shape[1] <= length + memory
+                rows = targets.view(len(ids), -1)
+                # what is predicted follows what is read, with a whole memory where there is one
+                assert torch.equal(rows[:, :-1], ids[:, ids.shape[1] - rows.shape[1] + 1 :])
+                assert torch.equal(rows[:, -1], ids[:, -1] + 1)
+                assert ids.shape[1] - rows.shape[1] in ({memory} if rows[0, 0] > memory else {0})
+                said += targets.tolist()
+        assert sorted(said) == list(range(1, count))
+        assert task.test.tokens == count
+    assert task.train.edges == ()
 
 
 def test_files_of_the_library_stand_in_one_split_each():
@@ -373,12 +412,53 @@ def test_a_memory_is_read_and_not_predicted():
     assert not torch.allclose(NextToken(model)(changed).view(2, 12, 9), logits)
 
 
-def test_the_loss_by_place_is_the_mean_over_blocks_of_any_batch_size():
-    table = torch.randn(9, 9, generator=torch.Generator().manual_seed(0))
-    model = torch.nn.Sequential(torch.nn.Embedding(9, 9, _weight=table), torch.nn.Flatten(0, 1))
-    ids = torch.randint(0, 9, (5, 7), generator=torch.Generator().manual_seed(1))
-    expected = -table.log_softmax(1)[ids[:, :-1], ids[:, 1:]].mean(0)
-    for size in (1, 2, 5):
-        batches = HeldOut(Split(ids, None), size, ranks())
-        found = nats_by_place(model, batches, ranks(), contextlib.nullcontext(), 6)
-        assert torch.allclose(found, expected.double())
+class Table(torch.nn.Module):
+    """Says of each token what a table has for it."""
+
+    def __init__(self, memory=0):
+        super().__init__()
+        self.memory = memory
+        self.table = torch.randn(40, 40, generator=torch.Generator().manual_seed(0))
+
+    def forward(self, ids):
+        ids = ids[:, self.memory :] if ids.shape[1] > self.memory else ids
+        return self.table[ids].flatten(0, 1)
+
+
+@pytest.mark.parametrize(("count", "memory"), [(31, 0), (38, 0), (38, 4), (40, 15)])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_bits_are_those_of_every_byte_with_any_batch_size(count, memory, size):
+    split = held_out_text(count, 6, memory).test
+    model = Table(memory)
+    by_place = nats_by_place(
+        model, HeldOut(split, size, ranks()), ranks(), contextlib.nullcontext(), 6
+    )
+    nats = torch.tensor(
+        [-model.table.log_softmax(1)[t, t + 1] for t in range(count - 1)], dtype=torch.float64
+    )
+    found = bits(by_place, split.tokens)
+    assert found.values["bits_per_byte"] == pytest.approx(float(nats.mean()) / math.log(2))
+    assert found.counted == f"{count - 1} of {count} bytes; nothing stands before the first"
+    # the place of a byte after the memory
+    places = [(t - memory) % 6 if t >= memory else 6 for t in range(count - 1)]
+    for place in range(7):
+        here = nats[[i for i, p in enumerate(places) if p == place]]
+        assert by_place[:, place].tolist() == pytest.approx([float(here.sum()), len(here)])
+    assert sum(number for _, _, number in found.points) == count - 1
+    mean = sum(value * number for _, value, number in found.points) / (count - 1)
+    assert mean == pytest.approx(found.values["bits_per_byte"])
+
+
+def test_the_beginning_of_a_text_is_predicted_without_a_memory():
+    spec = CausalLongShort(8, 4, 1)
+    model = LanguageModel(
+        vocab_size=9, dim=8, depth=2, num_heads=2, hidden=8, attention=spec, memory_length=8
+    )
+    ids = torch.randint(0, 9, (1, 20), generator=torch.Generator().manual_seed(0))
+    expected = model.advance(ids)[0]
+    wrapped = NextToken(model)
+    for n in (1, 7, 8):
+        logits = wrapped(ids[:, :n])
+        torch.testing.assert_close(logits, expected[0, :n], rtol=0, atol=1e-5)
+    logits = wrapped(ids[:, :11])
+    torch.testing.assert_close(logits, expected[0, 8:11], rtol=0, atol=1e-5)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vit_ls.layers.long_short import KeyValueNorm
 from vit_ls.ops import attend, check_heads, dynamic_projection, split_heads
+from vit_ls.sequence.sinusoids import frequencies, sinusoids
 from vit_ls.sequence.spans import (
     check_row,
     heads_to_tiles,
@@ -77,6 +78,8 @@ class CausalLongShortAttention(nn.Module):
         dual_ln: LN_L and LN_G.
         window_form: "band", or "group": token t sees floor(t / w) w - w <= s <= t.
         cached_projection: "keys", or "hidden" for what `read` makes of cached segments.
+        stored_frequencies: The frequencies of sines and cosines are a buffer that a checkpoint
+            holds, as in the released code, whose float16 checkpoints have rounded ones.
         device: Of the parameters.
         dtype: Of the parameters.
 
@@ -96,6 +99,7 @@ class CausalLongShortAttention(nn.Module):
         dual_ln: bool = True,
         window_form: Literal["band", "group"] = "band",
         cached_projection: Literal["keys", "hidden"] = "keys",
+        stored_frequencies: bool = False,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -134,6 +138,9 @@ class CausalLongShortAttention(nn.Module):
             if dual_ln:
                 self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
         self.proj = nn.Linear(dim, dim, bias=bias, device=device, dtype=dtype)
+        self.frequencies: Tensor | None
+        stored = frequencies(dim, device=device) if stored_frequencies else None
+        self.register_buffer("frequencies", stored)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -142,9 +149,15 @@ class CausalLongShortAttention(nn.Module):
         trunc_normal_(self.position_bias, std=0.02)
 
     def forward(
-        self, x: Tensor, state: LongShortState | None = None
+        self, x: Tensor, state: LongShortState | None = None, window_sines: Tensor | None = None
     ) -> tuple[Tensor, LongShortState]:
         """Tokens [B,T,C] after those of `state` -> [B,T,C], and the state after them.
+
+        Args:
+            x: The tokens.
+            state: What the tokens before them left.
+            window_sines: Those of the method `window_sines`, of which training may have dropped
+                some; None for all.
 
         Raises:
             ValueError: x is empty or of another width, or `state` is of another layer or batch.
@@ -161,7 +174,8 @@ class CausalLongShortAttention(nn.Module):
             for y in F.pad(window_kv, (0, 0, self.reach - behind, 0))
         )
         q_tiles = tiles_to_heads(tiles(q, size), self.num_heads)
-        bias = self._window_bias(q_tiles, k, state.length, behind)
+        sines = self.window_sines(x) if window_sines is None else window_sines
+        bias = self._window_bias(q_tiles, k, sines, state.length, behind)
         if after.projected.shape[2] > 0:
             n = bias.shape[1] // self.num_heads
             front = self._segment_bias(q, state.length, after.projected.shape[2])
@@ -256,14 +270,23 @@ class CausalLongShortAttention(nn.Module):
     def _normalise_projected(self, projected: Tensor) -> Tensor:
         return projected if self.norm_projected is None else self.norm_projected(projected)
 
-    def _window_bias(self, q: Tensor, k: Tensor, first: int, behind: int) -> Tensor:
+    def window_sines(self, x: Tensor) -> Tensor:
+        """Sines and cosines of the distances in a window [D,C], the farthest first, as keys stand.
+
+        Args:
+            x: Whose device and type they have.
+        """
+        return self._sines(torch.arange(self.reach, -1, -1, device=x.device), x.dtype)
+
+    def _sines(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        return sinusoids(positions, self.dim, dtype, self.frequencies)
+
+    def _window_bias(self, q: Tensor, k: Tensor, sines: Tensor, first: int, behind: int) -> Tensor:
         """All but q . k of the window's scores, -inf outside the window: [B,n*h,a,E+a]."""
         n, a = q.shape[1] // self.num_heads, q.shape[2]
         scale = q.shape[-1] ** -0.5
         u, z = (y.repeat(n, 1)[:, None] for y in (self.key_bias, self.position_bias))
-        # by distance, the farthest first, as keys stand
-        distances = torch.arange(self.reach, -1, -1, device=q.device)
-        table = self.window_position(sinusoids(distances, self.dim, q.dtype))
+        table = self.window_position(sines)
         table = split_heads(table[None], self.num_heads).repeat(1, n, 1, 1)
         bias = skew((q * scale + z) @ table.transpose(-2, -1), -torch.inf)
         bias = bias + (k @ u.transpose(-2, -1)).transpose(-2, -1)
@@ -284,16 +307,8 @@ class CausalLongShortAttention(nn.Module):
         distance = own[:, None] - 1 - torch.arange(vectors, device=q.device)
         farthest = (first + q.shape[1] - 1) // self.segment * self.rank
         table = torch.arange(max(1, farthest), device=q.device)
-        table = self.segment_position(sinusoids(table, self.dim, q.dtype))
+        table = self.segment_position(self._sines(table, q.dtype))
         q = split_heads(q, self.num_heads) * (self.dim // self.num_heads) ** -0.5
         by_distance = q @ split_heads(table[None], self.num_heads).transpose(-2, -1)
         place = distance.clamp(min=0).expand(*q.shape[:2], -1, -1)
         return by_distance.gather(-1, place).masked_fill(distance < 0, -torch.inf)
-
-
-def sinusoids(positions: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """[sin(n f), cos(n f)] with f_i = 10000^(-2i/dim): [D] -> [D,dim]."""
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    even = torch.arange(0, dim, 2, device=positions.device, dtype=wide)
-    angle = positions.to(wide)[:, None] * 10000.0 ** (-even / dim)
-    return torch.cat((angle.sin(), angle.cos()), dim=-1).to(dtype)

@@ -84,7 +84,15 @@ class SequenceEncoder(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if pooling == "cls" else None
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
-            EncoderBlock(dim, num_heads, hidden, attention, dropout) for _ in range(depth)
+            EncoderBlock(
+                dim,
+                num_heads,
+                hidden,
+                attention,
+                dropout,
+                cls_token=pooling == "cls" and number == depth - 1,
+            )
+            for number in range(depth)
         )
         self.norm = nn.LayerNorm(dim)
         self.reset_parameters()
@@ -134,11 +142,18 @@ class EncoderBlock(nn.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)); the class token is not normalised at first."""
 
     def __init__(
-        self, dim: int, num_heads: int, hidden: int, attention: Attention, dropout: float
+        self,
+        dim: int,
+        num_heads: int,
+        hidden: int,
+        attention: Attention,
+        dropout: float,
+        *,
+        cls_token: bool,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)
-        self.attn = make_attention(dim, num_heads, attention)
+        self.attn = make_attention(dim, num_heads, attention, cls_token=cls_token)
         self.dropout = nn.Dropout(dropout)
         self.norm2 = nn.LayerNorm(dim)
         self.mlp = Mlp(dim, hidden, drop=dropout)
@@ -206,13 +221,13 @@ class SequenceClassifier(nn.Module):
         return self.head(torch.cat((a, b, a * b, a - b), dim=1))
 
 
-def make_attention(dim: int, num_heads: int, attention: Attention) -> nn.Module:
-    """The layer of a spec."""
+def make_attention(dim: int, num_heads: int, attention: Attention, *, cls_token: bool) -> nn.Module:
+    """The layer of a spec; only one that a class token reaches has a norm for that alone."""
     if isinstance(attention, Full):
-        return FullAttention1d(dim, num_heads)
+        return FullAttention1d(dim, num_heads, **asdict(attention))
     if isinstance(attention, CompositeSlice):
         return CompositeSliceAttention1d(dim, num_heads, **asdict(attention))
-    return LongShortAttention1d(dim, num_heads, **asdict(attention))
+    return LongShortAttention1d(dim, num_heads, **asdict(attention), cls_token=cls_token)
 
 
 def check_sizes(**sizes: int) -> None:

@@ -1,11 +1,12 @@
 """Full attention on sequences: what the others are measured against."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_ls.layers.projections import LinearQKV
 from vit_ls.ops import attend, check_heads, merge_heads, split_heads
-from vit_ls.sequence.spans import check_row, row_mask
+from vit_ls.sequence.spans import check_probability, check_row, row_mask
 
 
 class FullAttention1d(nn.Module):
@@ -14,11 +15,12 @@ class FullAttention1d(nn.Module):
     Args:
         dim: C, divisible by num_heads.
         num_heads: h.
+        attn_drop: Probability of dropping a weight in training, after the softmax.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: dim is not divisible by num_heads.
+        ValueError: dim is not divisible by num_heads, or attn_drop is not in [0, 1).
     """
 
     def __init__(
@@ -26,12 +28,14 @@ class FullAttention1d(nn.Module):
         dim: int,
         num_heads: int,
         *,
+        attn_drop: float = 0.0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads(dim, num_heads)
         self.dim, self.num_heads = dim, num_heads
+        self.attn_drop = check_probability(attn_drop)
         self.qkv = LinearQKV(dim, device, dtype)
         self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
 
@@ -58,7 +62,11 @@ class FullAttention1d(nn.Module):
         mask = None
         if seen is not None:
             mask = (seen | ~seen.any(1, keepdim=True))[:, None, None, :]
-        y = merge_heads(attend(q, k, v, mask))
+        if self.training and self.attn_drop > 0:
+            y = F.scaled_dot_product_attention(q, k, v, mask, self.attn_drop)
+        else:
+            y = attend(q, k, v, mask)
+        y = merge_heads(y)
         if seen is not None:
             y = y.masked_fill(~seen.unsqueeze(2), 0.0)
         y = self.proj(y)

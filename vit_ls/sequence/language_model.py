@@ -1,6 +1,7 @@
 """A causal language model: forward in blocks with a cache, and token by token with a state."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import torch
@@ -22,8 +23,8 @@ class LanguageModel(nn.Module):
     """Logits of the next token, with the embedding's weights for the output.
 
     Differs from the released code of arXiv:2107.02192: there a block adds its branches to the
-    NORMALISED input, a = norm(h), a + attention(a), and no norm follows the last one
-    (`residual="normalised"`).
+    NORMALISED input, a = norm(h), a + attention(a), no norm follows the last one, and the weights
+    of norms are drawn around 1 with the std of all others (`residual="normalised"`).
 
     Args:
         vocab_size: Number of ids.
@@ -37,7 +38,8 @@ class LanguageModel(nn.Module):
         memory_length: Tokens that `forward` keeps for its next call, rounded up so that a segment
             is kept whole; long-short attention only.
         residual: "input", or "normalised".
-        dropout: Of embeddings, attention outputs, MLPs, and before the logits.
+        dropout: Of embeddings, sines and cosines of the window's distances (once for all layers),
+            attention outputs, MLPs, and before the logits.
 
     Raises:
         ValueError: numbers that do not fit each other, or an unknown residual.
@@ -94,6 +96,8 @@ class LanguageModel(nn.Module):
         self.norm = nn.Identity() if normalised else nn.LayerNorm(dim)
         self.bias = nn.Parameter(torch.zeros(vocab_size))
         self.apply(_draw)
+        if normalised:
+            self.apply(_draw_norm)
 
     def forward(self, ids: Tensor, memory: Memory | None = None) -> tuple[Tensor, Memory]:
         """Ids [B,T] after those that `memory` holds -> float32 logits [B,T,V], and what to keep.
@@ -108,7 +112,7 @@ class LanguageModel(nn.Module):
         x = self._embed(ids)
         if memory:
             self._check_memory(memory, x)
-        positions = None if self.slice_positions is None else self.slice_positions()
+        positions = self._positions(x)
         kept = []
         for i, block in enumerate(self.blocks):
             assert isinstance(block, DecoderBlock)
@@ -132,7 +136,7 @@ class LanguageModel(nn.Module):
         x = self._embed(ids)
         if states is not None and len(states) != len(self.blocks):
             raise ValueError(f"There must be {len(self.blocks)} states, got {len(states)}.")
-        positions = None if self.slice_positions is None else self.slice_positions()
+        positions = self._positions(x)
         after = []
         for i, block in enumerate(self.blocks):
             x, state = block(x, None if states is None else states[i], positions)
@@ -149,6 +153,8 @@ class LanguageModel(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """Ids [B,T] -> [B,T+count], drawn token by token; temperature 0 takes the likeliest.
+
+        Nothing is dropped out: the model evaluates, and each module gets its mode back.
 
         Raises:
             ValueError: as `advance`, or count or temperature is negative, or the prompt and `count`
@@ -168,14 +174,10 @@ class LanguageModel(nn.Module):
                 f"got {prompt.shape[-1]} and {count}."
             )
         ids, states = [prompt], None
-        for _ in range(count):
-            logits, states = self.advance(ids[-1], states)
-            last = logits[:, -1]
-            if temperature == 0:
-                ids.append(last.argmax(-1, keepdim=True))
-            else:
-                p = (last / temperature).softmax(-1)
-                ids.append(torch.multinomial(p, 1, generator=generator))
+        with _evaluating(self):
+            for _ in range(count):
+                logits, states = self.advance(ids[-1], states)
+                ids.append(_draw_token(logits[:, -1], temperature, generator))
         return torch.cat(ids, dim=1)
 
     def zero_memory(self, batch: int) -> Memory:
@@ -186,6 +188,15 @@ class LanguageModel(nn.Module):
     def _embed(self, ids: Tensor) -> Tensor:
         check_ids(ids, self.vocab_size, self.max_length)
         return self.dropout(self.embed(ids) * self.dim**0.5)
+
+    def _positions(self, x: Tensor) -> SlicePositions | Tensor:
+        """What all layers share: P_l and P_g of slices, or the sines of a window's distances."""
+        if self.slice_positions is not None:
+            return self.slice_positions()
+        attn = self.blocks[0].attn
+        assert isinstance(attn, CausalLongShortAttention)
+        sines: Tensor = self.dropout(attn.window_sines(x))
+        return sines
 
     def _logits(self, x: Tensor) -> Tensor:
         x = self.dropout(self.norm(x))
@@ -237,14 +248,14 @@ class DecoderBlock(nn.Module):
         return self.attn.read(self.norm1(past))
 
     def forward(
-        self, x: Tensor, state: State | None, positions: SlicePositions | None
+        self, x: Tensor, state: State | None, positions: SlicePositions | Tensor
     ) -> tuple[Tensor, State]:
         """Tokens [B,T,C] after those of `state` -> [B,T,C], and the state after them."""
         a = self.norm1(x)
         if isinstance(self.attn, CausalCompositeSliceAttention1d):
             dx, state = self.attn(a, positions, state)
         else:
-            dx, state = self.attn(a, state)
+            dx, state = self.attn(a, state, positions)
         x = (a if self.normalised else x) + self.dropout(dx)
         b = self.norm2(x)
         return (b if self.normalised else x) + self.mlp(b), state
@@ -257,9 +268,36 @@ def make_causal_attention(dim: int, num_heads: int, attention: CausalAttention) 
     return CausalLongShortAttention(dim, num_heads, **asdict(attention))
 
 
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards each module has the mode that it had, frozen ones too."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _draw_token(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
+    """Float32 logits [B,V] -> ids [B,1]."""
+    if temperature == 0:
+        return logits.argmax(-1, keepdim=True)
+    # the best has 0, not 0 / temperature: one so small that it counts as 0 would make NaN of it
+    behind = logits - logits.amax(-1, keepdim=True)
+    scaled = (behind / temperature).masked_fill(behind == 0, 0.0)
+    return torch.multinomial(scaled.softmax(-1), 1, generator=generator)
+
+
 def _draw(module: nn.Module) -> None:
     """Weights from a normal distribution of std 0.02, biases 0, as the released code."""
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+def _draw_norm(module: nn.Module) -> None:
+    if isinstance(module, nn.LayerNorm):
+        nn.init.normal_(module.weight, mean=1.0, std=0.02)

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from vit_ls.grid import halo_mask
 from vit_ls.layers import LongShortAttention
+from vit_ls.layers.long_short import KeyValueNorm
 from vit_ls.ops import (
     Positions,
     Windows,
@@ -13,7 +14,8 @@ from vit_ls.ops import (
     long_short_attention,
     window_halo,
 )
-from vit_ls.sequence.spans import check_row, row_mask
+from vit_ls.sequence.dropping import attend_dropping
+from vit_ls.sequence.spans import check_probability, check_row, row_mask
 
 
 class LongShortAttention1d(LongShortAttention):
@@ -26,9 +28,10 @@ class LongShortAttention1d(LongShortAttention):
       2 w of them for an even w, 2 w - 1 for an odd one of at least 3, and 3 for w = 1;
     - and r vectors LN_G(P^T LN_L(X W_k)) with P = softmax over the real tokens of X W_p (Eq. 3 and
       the remark after Eq. 7), values likewise.
-    - The class token's raw key and value stand in front of the r vectors, before LN_G; they are no
-      part of windows or of P. Its own output: q over [its raw key | the tokens' outputs], with the
-      same outputs for values, before W_o, which is shared.
+    - The class token's raw key and value stand in front of the r vectors, before LN_G, which
+      normalises them with r = 0 too; they are no part of windows or of P. Its own output: q over
+      [its raw key | the tokens' outputs], with the same outputs for values, before W_o, which is
+      shared.
 
     Differs from the paper, as the authors' released code does: 3 keys for w = 1 and 2 w - 1 for an
     odd w, where the paper has 2 w; keys outside the sequence receive no attention, where the paper
@@ -42,11 +45,15 @@ class LongShortAttention1d(LongShortAttention):
         window: w, in tokens; 0 for the projection alone.
         rank: r; 0 for the window alone. With both 0 a token sees itself and the class token.
         dual_ln: LN_L and LN_G.
+        attn_drop: Probability of dropping a weight of a token in training, after the softmax.
+        cls_token: Whether a class token may come. Without one and with rank 0 there is nothing for
+            LN_G to normalise, and no LN_G.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: dim is not divisible by num_heads; window or rank is negative.
+        ValueError: dim is not divisible by num_heads; window or rank is negative; attn_drop is not
+            in [0, 1).
     """
 
     def __init__(
@@ -57,6 +64,8 @@ class LongShortAttention1d(LongShortAttention):
         window: int,
         rank: int,
         dual_ln: bool = True,
+        attn_drop: float = 0.0,
+        cls_token: bool = True,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -70,6 +79,9 @@ class LongShortAttention1d(LongShortAttention):
             dtype=dtype,
         )
         self.dim = dim
+        self.attn_drop, self.cls_token = check_probability(attn_drop), cls_token
+        if dual_ln and cls_token and self.norm_projected is None:
+            self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
         self.alone = window == 0 and rank == 0
         self.window = (1, 1) if self.alone else (min(1, window), window)
         self.halo = (0, window_halo(window))
@@ -82,10 +94,12 @@ class LongShortAttention1d(LongShortAttention):
         What comes out at tokens that are not real is the bias of W_o.
 
         Raises:
-            ValueError: x is empty or of another width, `valid` of another shape, or there is no
-                key at all.
+            ValueError: x is empty or of another width, `valid` of another shape, there is no key
+                at all, or a class token comes to a layer without.
         """
         check_row(x, self.dim)
+        if cls is not None and not self.cls_token:
+            raise ValueError("A class token needs a layer with one, got cls_token=False.")
         if self.alone and cls is None:
             raise ValueError("window and rank may both be 0 only with a class token, got none.")
         real = None if valid is None else row_mask(valid, x)[:, None]
@@ -99,19 +113,34 @@ class LongShortAttention1d(LongShortAttention):
             front = cls_kv if front is None else torch.cat((cls_kv, front), dim=2)
         if front is not None and self.norm_projected is not None:
             front = self.norm_projected(front)
-        mask = None
-        if self.window[0]:
-            mask = halo_mask(1, x.shape[1], self.window, self.halo, x.device)
-        windows = Windows(self.window, self.halo, mask, real)
-        y = long_short_attention(
-            q, kv, front, None, Positions(), windows, num_heads=self.num_heads, impl=self.impl
-        )
+        y = self._attend(q, kv, front, real)
         if real is not None:
             y = y.masked_fill(~real.unsqueeze(3), 0.0)
         if cls_q is None or cls_kv is None:
             return self.proj(y[:, 0]), None
         cls = global_attention(cls_q, cls_kv, y, y, valid=real, num_heads=self.num_heads)
         return self.proj(y[:, 0]), self.proj(cls)
+
+    def _attend(self, q: Tensor, kv: Tensor, front: Tensor | None, real: Tensor | None) -> Tensor:
+        """[B,1,N,C], [2,B,1,N,C] and [2,B,F,C] -> [B,1,N,C]."""
+        if self.training and self.attn_drop > 0:
+            return attend_dropping(
+                q[:, 0],
+                kv[:, :, 0],
+                front,
+                row_mask(None if real is None else real[:, 0], q[:, 0]),
+                window=self.window[1],
+                halo=self.halo[1],
+                num_heads=self.num_heads,
+                p=self.attn_drop,
+            ).unsqueeze(1)
+        mask = None
+        if self.window[0]:
+            mask = halo_mask(1, q.shape[2], self.window, self.halo, q.device)
+        windows = Windows(self.window, self.halo, mask, real)
+        return long_short_attention(
+            q, kv, front, None, Positions(), windows, num_heads=self.num_heads, impl=self.impl
+        )
 
     def _project(self, x: Tensor, kv: Tensor, real: Tensor | None) -> Tensor | None:
         """P^T k and P^T v [2,B,r,C] before LN_G, or None for rank 0."""

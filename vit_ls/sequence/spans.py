@@ -35,6 +35,13 @@ def check_row(x: Tensor, dim: int) -> None:
         )
 
 
+def check_probability(attn_drop: float) -> float:
+    """Return it, or raise ValueError unless 0 <= attn_drop < 1."""
+    if not 0 <= attn_drop < 1:
+        raise ValueError(f"attn_drop must lie in [0, 1), got {attn_drop}.")
+    return attn_drop
+
+
 def tiles(x: Tensor, size: int) -> Tensor:
     """Pad at the end, and cut: [B,N,C] -> [B,n,size,C]."""
     # [B,1,N,C] -> [B,1,n,1,size,C]

@@ -10,6 +10,9 @@ from vit_ls.layers import Aggregation, Composition, LocalMixer, PosEmbed
 class Full:
     """Full attention: `FullAttention1d`."""
 
+    attn_drop: float = 0.0
+    """Probability of dropping a weight in training."""
+
 
 @dataclass(frozen=True)
 class LongShort:
@@ -20,6 +23,8 @@ class LongShort:
     rank: int
     """r; 0 for the window alone."""
     dual_ln: bool = True
+    attn_drop: float = 0.0
+    """Probability of dropping a weight in training."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class CausalLongShort:
     dual_ln: bool = True
     window_form: Literal["band", "group"] = "band"
     cached_projection: Literal["keys", "hidden"] = "keys"
+    stored_frequencies: bool = False
 
 
 @dataclass(frozen=True)
