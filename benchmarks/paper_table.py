@@ -13,7 +13,7 @@ import timm
 
 import vit_ls  # noqa: F401  registers the models
 from vit_ls.count import count_flops, count_params
-from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TABLE_6, LONG_SHORT_TEXT, Row
+from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TABLE_6, LONG_SHORT_TEXT
 
 _logger = logging.getLogger(__name__)
 
