@@ -95,11 +95,11 @@ FAMILIES = {
     "cvt": Family(
         "CvT",
         ("cvt_13", "cvt_21", "cvt_w24"),
-        "The convolutional vision transformer as Microsoft released it (arXiv:2103.15808): three "
-        "stages of full attention, queries, keys and values by convolutions, those of keys and "
-        "values with stride 2, no position encoding, QuickGELU.",
+        "The convolutional vision transformer as Microsoft released it (arXiv:2103.15808). It has "
+        "three stages of full attention. Convolutions make queries, keys and values, those of keys "
+        "and values with stride 2. It has no position encoding, and QuickGELU.",
         (
-            "Weights: `microsoft/cvt-*` on the Hugging Face Hub, licensed apache-2.0 there; the "
+            "Weights: `microsoft/cvt-*` on the Hugging Face Hub, licensed apache-2.0 there. The "
             "original code, of which they are, has the MIT licence (Microsoft) and says nothing of "
             "weights. [The table of weights](../weights.md) says what was verified.",
             "Accuracies are of training on ImageNet-1K, as the Long-Short paper's table 5 quotes "
