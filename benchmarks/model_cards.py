@@ -18,12 +18,14 @@ import timm
 
 import vit_ls  # noqa: F401  registers the models
 from vit_ls.count import count_flops, count_params
-from vit_ls.paper import LONG_SHORT_TABLE_5, Row
+from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TEXT, named
 
 _logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parents[1] / "docs" / "models"
 COLUMNS = ("model", "size", "params (M)", "GFLOPs", "top-1, paper", "channels at strides")
+
+_Forms = dict[tuple[str, int], tuple[dict[str, Any], float | None]]
 
 _ALL = (
     "No weights were trained on ImageNet for this repository: accuracies are the papers'.",
@@ -84,6 +86,8 @@ FAMILIES = {
         (
             "The paper's code was never published: the architecture is the one whose parameters "
             "and FLOPs are those printed.",
+            "The accuracy of the full-attention baseline is the authors' own. Table 5 prints "
+            "better ones of CvT, which are of [Microsoft's models](cvt.md).",
             "Three stages: no map at stride 32.",
             "Batch norm: small batches need frozen or synchronised statistics.",
         ),
@@ -91,13 +95,15 @@ FAMILIES = {
     "cvt": Family(
         "CvT",
         ("cvt_13", "cvt_21", "cvt_w24"),
-        "The convolutional vision transformer as Microsoft released it (arXiv:2103.15808): three "
-        "stages of full attention, queries, keys and values by convolutions, those of keys and "
-        "values with stride 2, no position encoding, QuickGELU.",
+        "The convolutional vision transformer as Microsoft released it (arXiv:2103.15808). It has "
+        "three stages of full attention. Convolutions make queries, keys and values, those of keys "
+        "and values with stride 2. It has no position encoding, and QuickGELU.",
         (
-            "Weights: `microsoft/cvt-*` on the Hugging Face Hub, licensed apache-2.0 there; the "
+            "Weights: `microsoft/cvt-*` on the Hugging Face Hub, licensed apache-2.0 there. The "
             "original code, of which they are, has the MIT licence (Microsoft) and says nothing of "
             "weights. [The table of weights](../weights.md) says what was verified.",
+            "Accuracies are of training on ImageNet-1K, as the Long-Short paper's table 5 quotes "
+            "them; that table's FLOPs and latencies of CvT are of [its own baseline](cvt_ls.md).",
             "The attention scale of the released code, dim^-0.5, goes into the queries' weights "
             "when a file is loaded; saved again, weights have this package's scale.",
             "Image sides of 1 or 2 modulo 4 give a first map of floor((side + 1) / 4), as in the "
@@ -163,20 +169,33 @@ def channels_at_strides(feature_info: list[dict[str, Any]]) -> str:
     )
 
 
+def printed(name: str) -> _Forms:
+    """The forms of a model that the paper has.
+
+    Returns:
+        For a call that makes it and a size its options and the accuracy that the paper prints.
+    """
+    forms: _Forms = {}
+    for row in (*LONG_SHORT_TABLE_5, *LONG_SHORT_TEXT):
+        if row.model is not None and row.model.partition(".")[0] == name:
+            key = (named(name, row.options), row.img_size)
+            before = forms.get(key, ({}, None))[1]
+            forms[key] = (dict(row.options), before if row.top1 is None else row.top1)
+    return forms
+
+
 def _cells(name: str) -> Iterator[tuple[str, ...]]:
-    printed = [row for row in LONG_SHORT_TABLE_5 if row.model == name]
     cfg: Any = timm.get_pretrained_cfg(name)
-    own = cfg.input_size[-1]
-    sizes = {(name, own): Row(name, own, 0, 0, None)}
-    sizes |= {(row.title, row.img_size): row for row in printed}
-    for (title, size), row in sorted(sizes.items()):
-        model: Any = timm.create_model(name, **row.options).eval()
+    own: _Forms = {(name, cfg.input_size[-1]): ({}, None)}
+    forms = own | printed(name)
+    for (title, size), (options, top1) in sorted(forms.items(), key=lambda form: form[0]):
+        model: Any = timm.create_model(name, **options).eval()
         yield (
             f"`{title}`",
             str(size),
             f"{count_params(model) / 1e6:.2f}",
             f"{count_flops(model, (size, size)) / 1e9:.2f}",
-            "" if row.top1 is None else f"{row.top1:.1f}",
+            "" if top1 is None else f"{top1:.1f}",
             channels_at_strides(model.feature_info),
         )
 

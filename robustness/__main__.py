@@ -1,15 +1,9 @@
-"""Runs the suite: `python -m robustness`."""
+"""Evaluate a model on ImageNet-C, A, R, 9 and others: `python -m robustness`."""
 
 import os
 import sys
 
-try:
-    from robustness.cli import main
-except ModuleNotFoundError as error:
-    if error.name not in ("matplotlib", "scipy"):
-        raise
-    sys.stderr.write(f"{error.name} is needed: pip install -e '.[robustness]'\n")
-    sys.exit(2)
+from robustness.cli import main
 
 status = main()
 if "WORLD_SIZE" in os.environ:

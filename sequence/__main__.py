@@ -1,4 +1,4 @@
-"""`python -m sequence`."""
+"""Train and evaluate on the papers' sequence tasks: `python -m sequence`."""
 
 from sequence.cli import main
 from vit_ls import engine

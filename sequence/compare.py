@@ -1,4 +1,6 @@
-"""`python -m sequence.compare FOLDER... [--csv FILE] [--plot FILE]`: runs of one task side by side.
+"""Set runs of one task side by side.
+
+    python -m sequence.compare FOLDER... [--csv FILE] [--plot FILE]
 
 A row for each attention, the mean over its runs, and the mean of what rules reach that know almost
 nothing. Runs that differ in more than attention and seed are refused: they would compare something

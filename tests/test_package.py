@@ -1,6 +1,7 @@
 """What surrounds the code: the overview, the version, the lists that others keep of it."""
 
 import configparser
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +16,43 @@ from vit_ls.__main__ import overview
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_overview_names_every_model_and_every_command_that_is_there():
-    words = overview().split()
-    assert set(MODELS) <= set(words)
-    commands = [line.split()[1:] for line in overview().splitlines() if "  python " in line]
-    for first, *rest in commands:
-        path = rest[0].replace(".", "/") if first == "-m" else first
-        assert any((ROOT / f"{path}{end}").exists() for end in ("", ".py")), path
+_OTHER = {"build", "dist", "docs", "notebooks", "output", "site", "tests"}
+
+
+def runnable():
+    """Calls of all files of the checkout that can be run, wherever they are."""
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] in _OTHER or parts[0].startswith(".") or (ROOT / parts[0] / "bin").exists():
+            continue
+        guarded = re.search(r"""^if __name__ == ["']__main__["']""", path.read_text(), re.M)
+        if guarded or path.name == "__main__.py":
+            inside = (path.parent / "__init__.py").exists()
+            module = ".".join(part for part in parts if part != "__main__")
+            yield f"python -m {module}" if inside else f"python {'/'.join(parts)}.py"
+
+
+def test_the_overview_names_every_model_and_every_command_with_what_it_does():
+    text = overview()
+    assert set(MODELS) <= set(text.split())
+    listed = dict(re.findall(r"^  (python (?:-m )?\S+)  +(\S.*)$", text, re.M))
+    assert sorted(listed) == sorted(runnable())
+    known = {"python train.py", "python -m robustness.corrupt", "python -m vit_ls.weights"}
+    assert known <= set(listed)
+    assert all(len(says.split()) > 1 for says in listed.values())
+
+
+def test_the_overview_marks_what_only_the_checkout_has():
+    package, checkout = overview().split("commands of the source checkout only, which are not")
+    assert package.count("python ") == package.count("python -m vit_ls")
+    assert "python -m vit_ls" not in checkout
+
+
+def test_the_overview_of_a_wheel_lists_what_is_installed(tmp_path):
+    text = overview(tmp_path)
+    assert "python -m vit_ls.visualize" in text
+    assert "python -m robustness" not in text
+    assert "python train.py, and more" in text.partition("not installed:")[2]
 
 
 def test_the_citation_has_the_version_of_the_package():

@@ -2,10 +2,39 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 
 class ReportedError(Exception):
     """An error whose message is one line for the person who started the command."""
+
+    status = 2
+    """Exit status of a command that it ends."""
+
+
+class MissingPackageError(ReportedError, ImportError):
+    """An optional package is not installed; the message says what to install."""
+
+    status = 3
+
+
+def check_packages(what: str, *packages: str, extra: str) -> None:
+    """Make sure that optional packages are there, before anything is imported or written.
+
+    Args:
+        what: What needs them, as the subject of the message: "robustness".
+        *packages: Names as they are imported and installed.
+        extra: The extra of this package that brings them.
+
+    Raises:
+        MissingPackageError: One is not installed.
+    """
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise MissingPackageError(
+            f"{what} needs {', '.join(missing)}: "
+            f"pip install {' '.join(missing)} (extra '{extra}' of vit-ls)."
+        )
 
 
 def one_line(error: BaseException) -> str:

@@ -7,14 +7,13 @@
 
 Batch size, height and width stay free. The file is read back and has to agree with PyTorch to 1e-4;
 with 8-bit weights it has to agree with PyTorch's outputs in direction (`LEAST_COSINE`).
-Exit status: 0 done, 1 the check failed, 2 unusable settings.
+Exit status: 0 done, 1 the check failed, 2 unusable settings, 3 a package is missing.
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +26,7 @@ from torch.export import Dim, ExportedProgram
 
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import engine
+from vit_ls.boundary import check_packages
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
 from vit_ls.run import built, check_model_name, made
 
@@ -262,11 +262,7 @@ def _writer(args: argparse.Namespace) -> Callable[[nn.Module, Images, Path], Run
     if (args.runtime == "openvino") != (suffix == ".xml"):
         raise ConfigError(f"--runtime openvino and an .xml file go together, got --out {args.out}.")
     extra, packages = _NEEDS[suffix]
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"--out {args.out} needs {', '.join(missing)}: pip install 'vit-ls[{extra}]'."
-        )
+    check_packages(f"--out {args.out}", *packages, extra=extra)
     if suffix == ".pt2":
         return write_compiled if args.compile else write_program
     if suffix == ".xml":

@@ -1,4 +1,4 @@
-"""Measure, or report what was measured.
+"""Time models beside their peers, or report what was measured.
 
     python -m benchmarks.speed --out FILE.csv                      # 224, float32, all models
     python -m benchmarks.speed --out FILE.csv --setting bf16 --mode step --models cvt_ls_21 cvt_21

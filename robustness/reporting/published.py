@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from vit_ls.paper import LONG_SHORT_TABLE_5, RELEASED
+from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TABLE_6, LONG_SHORT_TEXT, RELEASED
 
+_PAPER = "arXiv:2107.02192"
 _V2_MF = "imagenet-v2-matched-frequency"
 _TIMM_COLUMNS = {
     ("imagenet-val", "top-1"): "in1k_top1",
@@ -27,37 +28,6 @@ _TIMM_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class RobustnessRow:
-    """One row of table 6 of the Long-Short Transformer (arXiv:2107.02192), percent.
-
-    Its accuracies on the original images of ImageNet-9 stand in table 14.
-    """
-
-    model: str
-    mce: float
-    a: float | None = None
-    r: float | None = None
-    in9_same: float | None = None
-    in9_rand: float | None = None
-    in9_original: float | None = None
-
-
-TABLE_6 = (
-    RobustnessRow("resnet50.tv_in1k", 78.9),
-    RobustnessRow("deit_small_patch16_224.fb_in1k", 57.1),
-    RobustnessRow('cvt_ls_13(attention="full")', 59.6, 25.4, 42.9, 90.5, 85.7),
-    RobustnessRow('cvt_ls_21(attention="full")', 56.2, 31.1, 42.6, 90.5, 85.0),
-    RobustnessRow("cvt_ls_13", 58.7, 27.0, 42.6, 90.7, 85.6, 97.0),
-    RobustnessRow("cvt_ls_21", 55.2, 29.3, 45.0, 91.5, 85.8, 97.2),
-)
-"""Its mCE fits images that were resized and cropped once more: the row "imagenet-c-paper".
-
-The paper's table 13 is left out: its values per corruption are sorted within each row, so that the
-names above the columns do not belong to them.
-"""
-
-
-@dataclass(frozen=True)
 class Published:
     """One number in percent and where it is printed."""
 
@@ -65,19 +35,19 @@ class Published:
     source: str
 
 
-def published(model: str, benchmark: str, metric: str) -> Published | None:
-    """The number printed for a model, or None.
+def published(model: str, benchmark: str, metric: str) -> tuple[Published, ...]:
+    """Find the numbers printed for a model: timm's first, then those of papers; each value once.
 
     Args:
-        model: Full name with its options; timm's table is of released weights and asks for their
-            tag.
+        model: Full name with its options, and with the tag of its weights where they are released.
         benchmark: Name of the row.
         metric: Name of the metric.
     """
+    found: dict[float, Published] = {}
     for known, row, name, number in _all():
         if (known, row, name) == (model, benchmark, metric):
-            return number
-    return None
+            found.setdefault(number.value, number)
+    return tuple(found.values())
 
 
 def published_pairs(benchmark: str) -> list[tuple[float, float]]:
@@ -94,21 +64,28 @@ def published_pairs(benchmark: str) -> list[tuple[float, float]]:
 
 @cache
 def _all() -> tuple[tuple[str, str, str, Published], ...]:
-    return (*_of_papers(), *_of_timm())
+    return (*_of_timm(), *_of_releases(), *_of_table_5(), *_of_table_6())
 
 
-def _of_papers() -> Iterator[tuple[str, str, str, Published]]:
-    for line in LONG_SHORT_TABLE_5:
-        for row, name, value in (
-            ("imagenet-val", "top-1", line.top1),
-            ("imagenet-val", "ReaL top-1", line.real),
-            (_V2_MF, "top-1", line.v2),
-        ):
-            if value is not None:
-                yield line.title, row, name, Published(value, "arXiv:2107.02192, table 5")
+def _of_releases() -> Iterator[tuple[str, str, str, Published]]:
     for weights in RELEASED:
         yield weights.tag, "imagenet-val", "top-1", Published(weights.top1, weights.source)
-    for entry in TABLE_6:
+
+
+def _of_table_5() -> Iterator[tuple[str, str, str, Published]]:
+    for where, lines in (("table 5", LONG_SHORT_TABLE_5), ("in its text", LONG_SHORT_TEXT)):
+        for line in lines:
+            for row, name, value in (
+                ("imagenet-val", "top-1", line.top1),
+                ("imagenet-val", "ReaL top-1", line.real),
+                (_V2_MF, "top-1", line.v2),
+            ):
+                if value is not None:
+                    yield line.title, row, name, Published(value, f"{_PAPER}, {where}")
+
+
+def _of_table_6() -> Iterator[tuple[str, str, str, Published]]:
+    for entry in LONG_SHORT_TABLE_6:
         for row, name, value, table in (
             ("imagenet-c-paper", "mCE", entry.mce, 6),
             ("imagenet-a", "top-1", entry.a, 6),
@@ -118,7 +95,9 @@ def _of_papers() -> Iterator[tuple[str, str, str, Published]]:
             ("imagenet-9", "top-1 original", entry.in9_original, 14),
         ):
             if value is not None:
-                yield entry.model, row, name, Published(value, f"arXiv:2107.02192, table {table}")
+                doubt = f"; {entry.doubt}" if entry.doubt else ""
+                source = f"{_PAPER}, table {table}{doubt}"
+                yield entry.model, row, name, Published(value, source)
 
 
 def _of_timm() -> Iterator[tuple[str, str, str, Published]]:

@@ -127,7 +127,7 @@ def _row(report: Report, metric: Metric) -> list[str]:
         "-" if metric.value is None else f"{metric.value:.2f}",
         interval,
         "" if metric.images is None else f"{metric.right}/{metric.images}",
-        "" if known is None else f"{known.value:g} ({known.source})",
+        "; ".join(f"{number.value:g} ({number.source})" for number in known),
         metric.note,
     ]
 
@@ -162,7 +162,7 @@ def to_latex(report: Report) -> str:
             m.name,
             "--" if m.value is None else f"{m.value:.2f}",
             "" if m.low is None else f"{m.low:.2f}--{m.high:.2f}",
-            "" if known is None else f"{known.value:g}",
+            f"{known[0].value:g}" if known else "",
         ]
         lines.append(" & ".join(c.replace("_", r"\_") for c in cells) + r" \\")
     labels = "; ".join(dict.fromkeys(f"{r.benchmark}: {r.label}" for r in report.results))

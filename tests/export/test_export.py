@@ -4,6 +4,7 @@ import torch
 from families import CUT, SMALL
 
 from vit_ls import engine
+from vit_ls.boundary import MissingPackageError
 from vit_ls.config import ConfigError
 from vit_ls.export import (
     Images,
@@ -161,7 +162,7 @@ def test_the_command_exports_feature_maps(tmp_path, capsys):
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(arguments, message, capsys, monkeypatch):
-    monkeypatch.setattr("vit_ls.export.find_spec", lambda _name: object())
+    monkeypatch.setattr("vit_ls.boundary.find_spec", lambda _name: object())
     assert engine.command_line("export", lambda: main(arguments.split())) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"export: {message}")
@@ -169,8 +170,8 @@ def test_a_mistake_is_one_line_and_status_2(arguments, message, capsys, monkeypa
 
 
 def test_onnx_without_its_extra_is_an_error_that_names_it(monkeypatch):
-    monkeypatch.setattr("vit_ls.export.find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'vit-ls\[export\]'"):
+    monkeypatch.setattr("vit_ls.boundary.find_spec", lambda _name: None)
+    with pytest.raises(MissingPackageError, match=r"pip install onnx onnxscript onnxruntime"):
         main(["--model", "test_vil_ls", "--out", "m.onnx"])
 
 

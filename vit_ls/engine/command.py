@@ -10,10 +10,11 @@ from typing import NoReturn
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from vit_ls.config import ConfigError, DataConfig, TrainConfig
+from vit_ls.boundary import ReportedError
+from vit_ls.config import DataConfig, TrainConfig
 from vit_ls.engine.ranks import Ranks, in_contact, leave, origin
 from vit_ls.engine.update import autocast
-from vit_ls.errors import STOPPED_STATUS, EngineError, RunFailedError
+from vit_ls.errors import STOPPED_STATUS, RunFailedError
 
 
 def command_line(name: str, main: Callable[[], None]) -> int:
@@ -46,7 +47,7 @@ def _status(name: str, main: Callable[[], None]) -> int:
     try:
         # torchrun gives its processes a file for the cause of a failure.
         (record(main) if "TORCHELASTIC_ERROR_FILE" in os.environ else main)()
-    except (ConfigError, EngineError) as error:
+    except ReportedError as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.stderr.flush()
         return error.status

@@ -6,7 +6,7 @@
 Writes overlays of the dynamic projection of each stage, one query's attention part by part with the
 shares, the slice-to-slice map of composite slices, a rollout over all layers, and a page in which
 the mouse moves the query. Without an image, scikit-learn's is taken (extra `demo`); without a
-checkpoint the model is untrained. Exit status: 0 done, 2 unusable settings.
+checkpoint the model is untrained. Exit status: 0 done, 2 unusable settings, 3 no matplotlib.
 """
 
 import argparse
@@ -23,20 +23,19 @@ from torch import Tensor
 
 import vit_ls
 from vit_ls import engine
+from vit_ls.boundary import check_packages
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
 from vit_ls.layers import CompositeSliceAttention
 from vit_ls.recording import Attention, Part
 from vit_ls.run import built, check_model_name, made
 from vit_ls.visualize.images import read_rgb
-from vit_ls.visualize.page import LARGEST, write_page
 from vit_ls.visualize.rollout import rollout
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the pictures."""
     args = _parse_args(argv)
-    if find_spec("matplotlib") is None:
-        raise ConfigError("the pictures need matplotlib: pip install 'vit-ls[demo]'.")
+    check_packages("vit_ls.visualize", "matplotlib", extra="demo")
     check_model_name(args.model)
     image = _read_image(args.image)
     model, weights = _model(args)
@@ -120,6 +119,8 @@ def _tensor(image: Image.Image, model: Any) -> Tensor:
 
 
 def _layer(records: Mapping[str, Attention], name: str | None) -> Attention:
+    from vit_ls.visualize.page import LARGEST
+
     if name is None:
         return next((r for r in records.values() if r.grid[0] * r.grid[1] <= LARGEST),
                     list(records.values())[-1])  # fmt: skip
@@ -150,6 +151,7 @@ def _write(
     from_token: bool,
 ) -> Mapping[Part, float]:
     from vit_ls.visualize import pictures
+    from vit_ls.visualize.page import LARGEST, write_page
 
     H, W = layer.grid
     place = tuple(args.query or (H // 2, W // 2))
