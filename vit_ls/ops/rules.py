@@ -12,6 +12,7 @@ from timm.layers import use_fused_attn
 from torch import Tensor
 
 from vit_ls.ops.kept import in_plain_inference
+from vit_ls.ops.precision import precision_of_products
 from vit_ls.ops.recording import is_recording
 
 ANY = 2**62
@@ -144,5 +145,5 @@ def _key(q: Tensor) -> tuple[str, str, bool]:
         dtype = torch.get_autocast_dtype(device)
     precision = str(dtype).removeprefix("torch.")
     if precision == "float32" and not torch.compiler.is_compiling():  # which cannot ask
-        precision += " by bfloat16" if torch.get_float32_matmul_precision() == "medium" else ""
+        precision += " by bfloat16" if precision_of_products(device) == "bf16" else ""
     return device, precision, torch.is_grad_enabled()
