@@ -1,7 +1,7 @@
 """Patch embedding: from an image, or from the grid of the stage before, to a grid."""
 
 import torch
-from timm.layers import trunc_normal_
+from timm.layers import register_notrace_function, trunc_normal_
 from torch import Tensor, nn
 
 from vit_ls.grid import pad_to_multiple
@@ -47,6 +47,7 @@ class ConvEmbed(nn.Module):
     ) -> None:
         super().__init__()
         self.divisor = (1, 1) if cut else (stride, stride)
+        self.least = kernel - 2 * padding if cut else 1
         self.proj = nn.Conv2d(in_chans, dim, kernel, stride, padding, device=device, dtype=dtype)
         self.norm = (
             nn.Identity()
@@ -72,7 +73,12 @@ class ConvEmbed(nn.Module):
                 trunc_normal_(positions, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C], or fewer tokens with `cut`."""
+        """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C], or fewer tokens with `cut`.
+
+        Raises:
+            ValueError: H or W is less than `least`.
+        """
+        check_size(x, self.least)
         x = self.proj(pad_to_multiple(x, self.divisor).permute(0, 3, 1, 2))
         x = self.norm(x.permute(0, 2, 3, 1))
         if self.pos_embed is not None:
@@ -83,3 +89,22 @@ class ConvEmbed(nn.Module):
             columns = resize_axis(self.pos_columns, W)[None].expand(H, -1, -1)
             x = x + torch.cat((rows, columns), dim=2)
         return x
+
+
+@register_notrace_function
+def check_size(x: Tensor, least: int) -> None:
+    """Raise ValueError unless the grid x [B,H,W,C] has `least` rows and columns.
+
+    In graphs, exports and traces nothing is checked: they would be limited to one size.
+    """
+    if not torch.jit.is_scripting():
+        _check_size(x, least)
+
+
+@torch.jit.unused
+def _check_size(x: Tensor, least: int) -> None:
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or isinstance(x, torch.fx.Proxy):
+        return
+    H, W = x.shape[1], x.shape[2]
+    if H < least or W < least:
+        raise ValueError(f"Images must be at least {least} x {least} pixels, got {H} x {W}.")
