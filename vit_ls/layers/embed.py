@@ -105,6 +105,8 @@ def check_size(x: Tensor, least: int) -> None:
 def _check_size(x: Tensor, least: int) -> None:
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or isinstance(x, torch.fx.Proxy):
         return
-    H, W = x.shape[1], x.shape[2]
-    if H < least or W < least:
-        raise ValueError(f"Images must be at least {least} x {least} pixels, got {H} x {W}.")
+    height, width = x.shape[1], x.shape[2]
+    if min(height, width) < least:
+        raise ValueError(
+            f"Images must be at least {least} x {least} pixels, got {height} x {width}."
+        )

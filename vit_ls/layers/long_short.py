@@ -143,7 +143,9 @@ class LongShortAttention(nn.Module):
         )
         if tokens_q is None or tokens is None:
             return self.proj(x), None
-        grid_k, grid_v = kv.unbind() if self.read_keys else (x, x)
+        grid_k, grid_v = x, x
+        if self.read_keys:
+            grid_k, grid_v = kv.unbind()
         g = global_attention(tokens_q, tokens, grid_k, grid_v, token_bias, num_heads=self.num_heads)
         return self.proj(x), self.proj(g)
 
