@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vit_ls.grid import halo_mask, merge, num_windows
 from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.projections import LinearQKV
+from vit_ls.layers.resized import resized
 from vit_ls.ops import (
     Windows,
     attend_slices,
@@ -261,6 +262,17 @@ class SliceGeometry(nn.Module):
         """Draw the position embeddings anew."""
         for positions in self.parameters(recurse=False):
             trunc_normal_(positions, std=0.02)
+
+    @torch.jit.ignore
+    def set_grid(self, grid: tuple[int, int]) -> None:
+        """Make P_g for another grid (H, W), in tokens."""
+        if self.slice_pos is None:
+            return
+        old = self.slice_pos.shape[0], self.slice_pos.shape[1]
+        new = num_windows(grid[0], self.slice_size[0]), num_windows(grid[1], self.slice_size[1])
+        self.slice_pos = resized(
+            self.slice_pos, old, new, lambda x, _, to: resize_positions(x, to[0], to[1])
+        )
 
     def forward(self, x: Tensor) -> Geometry:
         """Geometry of a grid x [B,H,W,C]."""

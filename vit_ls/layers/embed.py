@@ -5,6 +5,7 @@ from timm.layers import register_notrace_function, trunc_normal_
 from torch import Tensor, nn
 
 from vit_ls.grid import pad_to_multiple
+from vit_ls.layers.resized import resized
 from vit_ls.ops import resize_axis, resize_positions
 
 
@@ -47,7 +48,7 @@ class ConvEmbed(nn.Module):
     ) -> None:
         super().__init__()
         self.divisor = (1, 1) if cut else (stride, stride)
-        self.least = kernel - 2 * padding if cut else 1
+        self.least = least_side(kernel, padding, cut=cut)
         self.proj = nn.Conv2d(in_chans, dim, kernel, stride, padding, device=device, dtype=dtype)
         self.norm = (
             nn.Identity()
@@ -72,6 +73,18 @@ class ConvEmbed(nn.Module):
             if positions is not None:
                 trunc_normal_(positions, std=0.02)
 
+    @torch.jit.ignore
+    def set_grid(self, grid: tuple[int, int]) -> None:
+        """Make the position embedding for another grid (H, W), in tokens."""
+        if self.pos_embed is not None:
+            old = self.pos_embed.shape[0], self.pos_embed.shape[1]
+            self.pos_embed = resized(
+                self.pos_embed, old, grid, lambda x, _, new: resize_positions(x, new[0], new[1])
+            )
+        if self.pos_rows is not None and self.pos_columns is not None:
+            self.pos_rows = _resized_axis(self.pos_rows, grid[0])
+            self.pos_columns = _resized_axis(self.pos_columns, grid[1])
+
     def forward(self, x: Tensor) -> Tensor:
         """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C], or fewer tokens with `cut`.
 
@@ -89,6 +102,16 @@ class ConvEmbed(nn.Module):
             columns = resize_axis(self.pos_columns, W)[None].expand(H, -1, -1)
             x = x + torch.cat((rows, columns), dim=2)
         return x
+
+
+def least_side(kernel: int, padding: int, *, cut: bool) -> int:
+    """Rows or columns of the smallest input that gives a token."""
+    return kernel - 2 * padding if cut else 1
+
+
+def _resized_axis(positions: nn.Parameter, size: int) -> nn.Parameter:
+    old = (positions.shape[0],)
+    return resized(positions, old, (size,), lambda x, _, new: resize_axis(x, new[0]))
 
 
 @register_notrace_function

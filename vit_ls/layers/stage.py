@@ -9,7 +9,10 @@ from timm.models import checkpoint
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vit_ls.layers.composite_slice import SliceGeometry
+from vit_ls.layers.embed import ConvEmbed
 from vit_ls.layers.geometry import Geometry
+from vit_ls.layers.position_bias import GridPositionBias
 
 _Run = Callable[[Tensor, Tensor | None, Geometry], tuple[Tensor, Tensor | None]]
 
@@ -53,6 +56,13 @@ class Stage(nn.Module):
         """Draw the global tokens anew."""
         if self.global_tokens is not None:
             trunc_normal_(self.global_tokens, std=0.02)
+
+    @torch.jit.ignore
+    def set_grid(self, grid: tuple[int, int]) -> None:
+        """Make the position parameters for another grid (H, W), in tokens."""
+        for module in self.modules():
+            if isinstance(module, (ConvEmbed, SliceGeometry, GridPositionBias)):
+                module.set_grid(grid)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """[B,H,W,Cin] -> grid [B,H',W',C], global tokens [B,G,C] or None."""

@@ -12,9 +12,11 @@ from timm.layers import (
     trunc_normal_,
 )
 from timm.models._features import feature_take_indices
+from timm.models._input import update_model_input_size
 from torch import Tensor, nn
 
 from vit_ls.layers import Stage
+from vit_ls.layers.embed import least_side
 from vit_ls.models.build import build_stage, grid_after
 from vit_ls.models.convert import fit
 from vit_ls.models.specs import BackboneSpec
@@ -76,7 +78,8 @@ class StagedTransformer(nn.Module):
         self.output_fmt = "NCHW"
         self.released = spec.released
         self.maps_of_blocks = spec.maps_of_blocks
-        grid = to_2tuple(spec.img_size if img_size is None else img_size)
+        self.spec = spec
+        self.img_size = grid = _size(spec.img_size if img_size is None else img_size, spec)
         depths = [stage.depth for stage in spec.stages]
         rates: Any = calculate_drop_path_rates(drop_path_rate, depths, stagewise=True)
         stages = []
@@ -173,6 +176,28 @@ class StagedTransformer(nn.Module):
                 (r"^norm", (99999,)),
             ],
         }
+
+    def set_input_size(self, img_size: int | tuple[int, int] | None = None) -> None:
+        """Make the position parameters for images of another size.
+
+        Any size runs without, by resizing them in each forward, and gives the same numbers until
+        they are trained. Windows, slices and ranks stay. There and back, and twice to the same
+        size, change no bit of parameters that were not changed in between.
+
+        Args:
+            img_size: Height and width in pixels, or both at once; None for the present ones.
+
+        Raises:
+            ValueError: no size, or one that the model does not take; nothing was changed.
+        """
+        size = self.img_size if img_size is None else _size(img_size, self.spec)
+        grid = size
+        for stage, spec in zip(self.stages, self.spec.stages, strict=False):  # some may be pruned
+            grid = grid_after(grid, spec)
+            assert isinstance(stage, Stage)
+            stage.set_grid(grid)
+        self.img_size = size
+        update_model_input_size(self, size)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute each block's activations in the backward pass instead of keeping them."""
@@ -337,3 +362,15 @@ class StagedTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images [B,Cin,H,W] -> logits [B,num_classes]."""
         return self.forward_head(self.forward_features(x))
+
+
+def _size(img_size: Any, spec: BackboneSpec) -> tuple[int, int]:
+    """Height and width in pixels."""
+    pair = to_2tuple(img_size)
+    first = spec.stages[0].embed
+    least = least_side(first.kernel, first.padding, cut=first.cut)
+    if len(pair) != 2 or not all(type(n) is int and n >= least for n in pair):
+        raise ValueError(
+            f"img_size must be one integer or two, of at least {least} pixels, got {img_size!r}."
+        )
+    return pair[0], pair[1]
