@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vit_ls.layers import Stage
 from vit_ls.layers.embed import least_side
-from vit_ls.models.build import build_stage, grid_after
+from vit_ls.models.build import Drops, build_stage, grid_after
 from vit_ls.models.convert import fit
 from vit_ls.models.specs import BackboneSpec
 
@@ -49,6 +49,8 @@ class StagedTransformer(nn.Module):
         global_pool: A pooling of timm's `ClassifierHead`, "token" for the global token of the last
             stage, "" for none; None for the spec's.
         drop_rate: Dropout before the classifier.
+        proj_drop_rate: Dropout after attention and within the MLPs.
+        attn_drop_rate: Dropout of attention weights, those of the dynamic projection excepted.
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0 over all blocks.
         weight_init: "skip" leaves PyTorch's own initial weights.
         device: Of the parameters.
@@ -67,6 +69,8 @@ class StagedTransformer(nn.Module):
         num_classes: int = 1000,
         global_pool: str | None = None,
         drop_rate: float = 0.0,
+        proj_drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         weight_init: Literal["", "skip"] = "",
         device: torch.device | None = None,
@@ -81,13 +85,14 @@ class StagedTransformer(nn.Module):
         self.spec = spec
         self.img_size = grid = _size(spec.img_size if img_size is None else img_size, spec)
         depths = [stage.depth for stage in spec.stages]
+        drops = Drops(attn_drop_rate, proj_drop_rate)
         rates: Any = calculate_drop_path_rates(drop_path_rate, depths, stagewise=True)
         stages = []
         self.feature_info: list[dict[str, Any]] = []
         reduction = 1
         for i, stage in enumerate(spec.stages):
             grid = grid_after(grid, stage)
-            stages.append(build_stage(stage, spec, in_chans, grid, rates[i], device, dtype))
+            stages.append(build_stage(stage, spec, in_chans, grid, rates[i], drops, device, dtype))
             in_chans = stage.dim
             reduction *= stage.embed.stride
             info = {"num_chs": stage.dim, "reduction": reduction}
