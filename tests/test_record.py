@@ -1,9 +1,16 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import pytest
 import timm
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import vit_ls
 from vit_ls.ops.recording import is_recording
+from vit_ls.sequence import CompositeSliceAttention1d, LongShortAttention1d
+from vit_ls.visualize.rollout import rollout
 
 CASES = [
     ("test_vil_ls", {}),
@@ -91,3 +98,127 @@ def test_what_is_no_query_and_what_has_no_attention_is_an_error():
         vit_ls.record(timm.create_model("test_resnet")),
     ):
         pass
+
+
+def test_a_recording_sees_its_own_thread_and_its_own_model_alone():
+    torch.manual_seed(0)
+    names = ("test_vil_ls", "test_cvt_ls", "test_vil_ls", "test_cst_vil", "test_cvt", "test_vil")
+    models = [timm.create_model(name).eval() for name in names]
+    models[2] = models[0]  # one model in two threads, each of which records it
+    images = [torch.randn(1, 3, 32 + 4 * i, 48) for i in range(len(names))]
+
+    def layers(records):
+        return {n: [*r.tokens, r.windows, r.projection] for n, r in records.items()}
+
+    def one(i):
+        with torch.no_grad(), vit_ls.record(models[i]) as records:
+            models[i](images[i])
+        return layers(records)
+
+    def unrecorded(i):
+        with torch.no_grad():
+            return models[i](images[i])
+
+    alone, outputs = [one(i) for i in range(6)], [unrecorded(i) for i in range(6)]
+    start = threading.Barrier(12)
+
+    def often(work, i):
+        start.wait()
+        return [work(i) for _ in range(10)]
+
+    with ThreadPoolExecutor(12) as threads:
+        recorded = [threads.submit(often, one, i) for i in range(6)]
+        plain = [threads.submit(often, unrecorded, i) for i in range(6)]
+        for i in range(6):
+            for found in recorded[i].result():
+                torch.testing.assert_close(found, alone[i])
+            for found in plain[i].result():
+                # what is not recorded computes as if nothing were, which is another kernel
+                assert torch.equal(found, outputs[i])
+
+
+def test_another_model_in_the_block_is_no_part_of_the_recording():
+    model, other = (timm.create_model("test_vil_ls").eval() for _ in range(2))
+    x = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        before = other(x)
+        with vit_ls.record(model) as records:
+            model(x)
+            weights = records["stages.0.blocks.0.attn"].weights
+            assert torch.equal(other(x), before)
+        assert records["stages.0.blocks.0.attn"].weights is weights
+
+
+def test_two_recordings_of_one_model_both_get_it():
+    model = timm.create_model("test_cst_vit").eval()
+    with torch.no_grad(), vit_ls.record(model) as outer, vit_ls.record(model) as inner:
+        model(torch.randn(1, 3, 32, 32))
+    assert list(outer) == list(inner)
+    assert all(torch.equal(outer[n].weights, inner[n].weights) for n in outer)
+
+
+def test_a_pass_that_fails_leaves_nothing_recording():
+    model = timm.create_model("test_vil_ls").eval()
+    broken = model.stages[0].blocks[0].attn.proj.register_forward_hook(lambda *_: 1 / 0)
+    with vit_ls.record(model) as records:
+        with pytest.raises(ZeroDivisionError):
+            model(torch.randn(1, 3, 32, 32))
+        assert not is_recording()
+        assert not records
+        broken.remove()
+        model(torch.randn(1, 3, 32, 32))
+    assert len(records) == 5
+
+
+@pytest.mark.parametrize("way", ["torch.compile", "compile() of a stage", "a function", "no pass"])
+def test_a_compiled_model_and_no_pass_at_all_are_refused(way):
+    model, x = timm.create_model("test_vil_ls").eval(), torch.randn(1, 3, 32, 32)
+    run = recorded = model
+    message = r"^model must not be compiled.*got a compiled (StagedTransformer|Stage)\.$"
+    if way == "torch.compile":
+        run = recorded = torch.compile(model, backend="eager")
+    elif way == "compile() of a stage":
+        model.stages[0].compile(backend="eager")
+    else:
+        message = r"^A recording must hold a forward pass.*got none of StagedTransformer\.$"
+        run = torch.compile(lambda x: model(x), backend="eager") if way == "a function" else len
+    with pytest.raises(ValueError, match=message), vit_ls.record(recorded):
+        run(x)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        LongShortAttention1d(16, 2, window=4, rank=2),
+        CompositeSliceAttention1d(16, 2, slice_size=4),
+    ],
+)
+def test_a_layer_of_sequences_is_refused_by_its_name(layer):
+    message = f"^What can be recorded are LongShortAttention, .*got {type(layer).__name__}.$"
+    with pytest.raises(ValueError, match=message), vit_ls.record(layer):
+        pass
+
+
+def test_what_is_made_of_a_recording_stays_on_its_device(recorded):
+    # fake tensors have no numbers, but a device, and refuse to be mixed with those of another
+    fake = FakeTensorMode()
+
+    def on_a_gpu(x):
+        with fake:  # made there: a copy from a CPU asks for a driver
+            return None if x is None else torch.empty(x.shape, device="cuda")
+
+    records = {
+        name: replace(
+            layer,
+            projection=on_a_gpu(layer.projection),
+            windows=on_a_gpu(layer.windows),
+            tokens=[on_a_gpu(x) for x in layer.tokens],
+        )
+        for name, layer in recorded.items()
+    }
+    with fake:
+        for layer in records.values():
+            assert {part.device.type for part in layer.of_query(1, 2).values()} == {"cuda"}
+            assert {part.device.type for part in layer.shares().values()} == {"cuda"}
+        for from_token in {False, layer.num_global > 0}:
+            assert rollout(records, from_token=from_token).device.type == "cuda"

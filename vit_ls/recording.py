@@ -4,11 +4,12 @@
         model(images)
     records["stages.0.blocks.0.attn"].shares()
 
-While it is on, every op goes through explicit products, which have the weights at hand, and hands
-them over; nothing is computed a second time, and outputs agree to float rounding. Off, it costs
-nothing.
+While it is on, the layers of that model go through explicit products, which have the weights at
+hand, and hand them over; nothing is computed a second time, and outputs agree to float rounding.
+Off, it costs nothing. What other threads or other models compute meanwhile is not touched.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,11 @@ class Attention:
     """In the order of the forward pass: of full attention [B,h,G+H*W,G+keys]; of long-short
     attention without a window [B,h,H*W,R+G]; then of its global tokens [B,h,G,G+H*W]; of composite
     slices [B,h,S,S]."""
+
+    @property
+    def weights(self) -> Tensor:
+        """Those of the grid's tokens: `windows`, or the first of `tokens` where there are none."""
+        return self.tokens[0] if self.windows is None else self.windows
 
     @property
     def rank(self) -> int:
@@ -128,9 +134,9 @@ class Attention:
                 f"query must lie in the grid of {H} x {W} tokens of {self.name}, "
                 f"got {row},{column}."
             )
-        seed = torch.zeros(1, 1, H, W, dtype=torch.float64)
+        seed = self.weights.new_zeros(1, 1, H, W, dtype=torch.float64)
         seed[0, 0, row, column] = 1
-        parts = self._pulled(seed, torch.zeros(1, 1, self.num_global, dtype=torch.float64))
+        parts = self._pulled(seed, seed.new_zeros(1, 1, self.num_global))
         return {part: grid for part, grid in parts.items() if part not in ("to_global", "global")}
 
     def pull(self, grid: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -257,40 +263,40 @@ def record(model: nn.Module) -> Iterator[dict[str, Attention]]:
 
     The dict is filled by each forward pass, by the names of the layers in their order; a later
     pass takes the place of an earlier one. Weights are kept as they are, so that the largest layers
-    of a large image take much memory.
+    of a large image take much memory. Passes of other threads, as those that `nn.DataParallel`
+    starts on several devices, are not recorded.
 
     Args:
         model: With attention layers of this package, not compiled and not scripted.
 
     Raises:
-        ValueError: it has none.
+        ValueError: it has no such layers, or some that cannot be recorded, or it is compiled; or
+            at the end of the block, no pass of it was recorded.
     """
-    layers = {name: module for name, module in model.named_modules() if isinstance(module, _LAYERS)}
-    if not layers:
-        raise ValueError(
-            "model must have attention layers of vit_ls that can be recorded, "
-            f"got none in {type(model).__name__}."
-        )
+    layers = _layers(model)
     records: dict[str, Attention] = {}
-    now: list[Attention] = []
+    now: list[tuple[Attention, ExitStack]] = []
+    here = threading.get_ident()
 
     def enter(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling() or threading.get_ident() != here:
+            return
         x, g = args[0], args[1]
         num_global = 0 if g is None else g.shape[1]
-        now[:] = [Attention(name, module, (x.shape[1], x.shape[2]), num_global)]
+        layer = Attention(name, module, (x.shape[1], x.shape[2]), num_global)
+        sinks = ExitStack()
+        sinks.enter_context(recording(lambda kind, weights: _take(layer, kind, weights)))
+        now.append((layer, sinks))
 
-    def leave(*_: object) -> None:
-        records[now[0].name] = now[0]
-        now.clear()
-
-    def take(kind: Kind, weights: Tensor) -> None:
-        if not now:
+    def leave(module: nn.Module, _: object, output: object) -> None:
+        if torch.compiler.is_compiling() or threading.get_ident() != here:
             return
-        weights = weights.detach()
-        if kind == "tokens":
-            now[0].tokens.append(weights)
-        else:
-            setattr(now[0], kind, weights)
+        if not now or now[-1][0].layer is not module:
+            return
+        layer, sinks = now.pop()
+        sinks.close()
+        if output is not None:  # None where it failed
+            records[layer.name] = layer
 
     with ExitStack() as stack:
         for name, module in layers.items():
@@ -298,6 +304,48 @@ def record(model: nn.Module) -> Iterator[dict[str, Attention]]:
                 lambda module, args, name=name: enter(name, module, args)
             )
             stack.callback(before.remove)
-            stack.callback(module.register_forward_hook(leave).remove)
-        stack.enter_context(recording(take))
+            stack.callback(module.register_forward_hook(leave, always_call=True).remove)
         yield records
+    if not records:
+        raise ValueError(
+            "A recording must hold a forward pass of its model, uncompiled and in its own thread, "
+            f"got none of {type(model).__name__}."
+        )
+
+
+def _layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers to record, by name."""
+    layers: dict[str, nn.Module] = {
+        name: module for name, module in model.named_modules() if isinstance(module, _LAYERS)
+    }
+    if not layers:
+        raise ValueError(
+            "model must have attention layers of vit_ls that can be recorded, "
+            f"got none in {type(model).__name__}."
+        )
+    forwards = [layer.forward for layer in _LAYERS]
+    other = next((m for m in layers.values() if type(m).forward not in forwards), None)
+    if other is not None:  # of rows of tokens: not called as those of grids are
+        names = ", ".join(layer.__name__ for layer in _LAYERS)
+        raise ValueError(f"What can be recorded are {names}, got {type(other).__name__}.")
+    compiled = next((m for m in model.modules() if _is_compiled(m)), None)
+    if compiled is not None:
+        raise ValueError(
+            "model must not be compiled, since a graph hands no weights over: record it before, "
+            f"or a copy; got a compiled {type(getattr(compiled, '_orig_mod', compiled)).__name__}."
+        )
+    return layers
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether by either way of PyTorch, with a layer in it that could be recorded."""
+    compiled = "_orig_mod" in module._modules or module._compiled_call_impl is not None
+    return compiled and any(isinstance(inner, _LAYERS) for inner in module.modules())
+
+
+def _take(layer: Attention, kind: Kind, weights: Tensor) -> None:
+    weights = weights.detach()
+    if kind == "tokens":
+        layer.tokens.append(weights)
+    else:
+        setattr(layer, kind, weights)

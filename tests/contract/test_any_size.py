@@ -132,3 +132,16 @@ def test_a_size_fixed_at_creation_still_takes_any_other(name):
     first = model(torch.zeros(1, 3, 48, 80))
     assert model(torch.randn(1, 3, 31, 97)).isfinite().all()
     assert torch.equal(model(torch.zeros(1, 3, 48, 80)), first)
+
+
+@every_family
+@pytest.mark.parametrize("size", [(0, 32), (32, 0), (2, 2), (2, 40), (40, 1)])
+@pytest.mark.parametrize("call", ["forward", "forward_features", "forward_intermediates"])
+def test_a_size_below_the_least_is_one_line_with_both(name, size, call):
+    least = smallest(name)
+    if min(size) >= least:
+        getattr(MODELS[name], call)(torch.randn(1, 3, *size))
+        return
+    message = f"Images must be at least {least} x {least} pixels, got {size[0]} x {size[1]}."
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        getattr(MODELS[name], call)(torch.randn(1, 3, *size))

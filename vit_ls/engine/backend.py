@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -30,6 +31,11 @@ def set_precision(config: DataConfig, device: torch.device) -> None:
     on_gpu = device.type == "cuda"
     precision = config.float32_matmul_precision or ("high" if on_gpu else None)
     if precision is not None:
+        if hasattr(torch.backends, "fp32_precision"):
+            # what an imported module asked for would outlast the switches below
+            of_cpu: Any = torch.backends.mkldnn
+            for switch in (torch.backends, torch.backends.cudnn, of_cpu.conv, of_cpu.rnn):
+                switch.fp32_precision = "none"
         torch.set_float32_matmul_precision(precision)
         torch.backends.cudnn.allow_tf32 = precision != "highest"
     torch.backends.cudnn.benchmark = on_gpu and config.cudnn_benchmark

@@ -25,6 +25,7 @@ class Block(nn.Module):
         mlp_ratio: Hidden width of the MLP, in multiples of dim.
         activation: Of the MLP.
         norm_eps: Of the layer norms.
+        proj_drop: Dropout in the MLP, after either of its layers.
         drop_path_rate: Probability that an image skips a residual branch in training.
         device: Of the parameters.
         dtype: Of the parameters.
@@ -41,6 +42,7 @@ class Block(nn.Module):
         mlp_ratio: float = 4.0,
         activation: Activation = "gelu",
         norm_eps: float = 1e-6,
+        proj_drop: float = 0.0,
         drop_path_rate: float = 0.0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
@@ -54,7 +56,9 @@ class Block(nn.Module):
         self.drop_path1 = ResidualDropPath(drop_path_rate)
         self.norm2 = nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
         act = _ACTIVATIONS[activation]
-        self.mlp = Mlp(dim, int(mlp_ratio * dim), act_layer=act, device=device, dtype=dtype)
+        self.mlp = Mlp(
+            *(dim, int(mlp_ratio * dim)), act_layer=act, drop=proj_drop, device=device, dtype=dtype
+        )
         self.drop_path2 = ResidualDropPath(drop_path_rate)
 
     def forward(

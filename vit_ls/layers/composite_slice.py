@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vit_ls.grid import halo_mask, merge, num_windows
 from vit_ls.layers.geometry import Geometry
 from vit_ls.layers.projections import LinearQKV
+from vit_ls.layers.resized import resized
 from vit_ls.ops import (
     Windows,
     attend_slices,
@@ -53,6 +54,8 @@ class CompositeSliceAttention(nn.Module):
         pos_embed: "ms_vipe" for P_l and P_g, "absolute" for neither.
         alpha: Extent of a slice's keys, in multiples of the slice: 1 to 3 (Eq. 11).
         shared_qkv: The same W_q, W_k, W_v for both attentions.
+        attn_drop: Probability that a weight of a softmax over keys is dropped in training.
+        proj_drop: Likewise, a number of what comes out.
         device: Of the parameters.
         dtype: Of the parameters.
 
@@ -73,6 +76,8 @@ class CompositeSliceAttention(nn.Module):
         pos_embed: PosEmbed = "ms_vipe",
         alpha: float = 1.0,
         shared_qkv: bool = True,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -105,7 +110,9 @@ class CompositeSliceAttention(nn.Module):
         if aggregation == "linear":
             L = self.slice_size[0] * self.slice_size[1]
             self.aggregate = nn.Linear(L, 1, bias=False, device=device, dtype=dtype)
+        self.attn_drop = nn.Dropout(attn_drop)
         self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
+        self.proj_drop = nn.Dropout(proj_drop)
 
     def forward(
         self, x: Tensor, g: Tensor | None, geometry: Geometry
@@ -121,7 +128,7 @@ class CompositeSliceAttention(nn.Module):
         else:
             y_g = self.attend_among_slices(x, geometry)
             y_l = self.attend_in_slices(x + y_g, geometry)
-        return self.proj(y_l + y_g), None
+        return self.proj_drop(self.proj(y_l + y_g)), None
 
     def attend_in_slices(self, s: Tensor, geometry: Geometry) -> Tensor:
         """Y_l [B,H,W,C] of the tokens S [B,H,W,C]: Eq. 14, before the output projection."""
@@ -140,6 +147,7 @@ class CompositeSliceAttention(nn.Module):
             Windows(self.slice_size, self.halo, geometry.mask, geometry.valid),
             num_heads=self.num_heads,
             impl=self.impl,
+            drop=self.attn_drop.p if self.training else 0.0,
         )
 
     def attend_among_slices(self, y: Tensor, geometry: Geometry) -> Tensor:
@@ -166,6 +174,7 @@ class CompositeSliceAttention(nn.Module):
             height=y.shape[1],
             width=y.shape[2],
             valid=geometry.valid,
+            drop=self.attn_drop.p if self.training else 0.0,
         )
 
 
@@ -261,6 +270,17 @@ class SliceGeometry(nn.Module):
         """Draw the position embeddings anew."""
         for positions in self.parameters(recurse=False):
             trunc_normal_(positions, std=0.02)
+
+    @torch.jit.ignore
+    def set_grid(self, grid: tuple[int, int]) -> None:
+        """Make P_g for another grid (H, W), in tokens."""
+        if self.slice_pos is None:
+            return
+        old = self.slice_pos.shape[0], self.slice_pos.shape[1]
+        new = num_windows(grid[0], self.slice_size[0]), num_windows(grid[1], self.slice_size[1])
+        self.slice_pos = resized(
+            self.slice_pos, old, new, lambda x, _, to: resize_positions(x, to[0], to[1])
+        )
 
     def forward(self, x: Tensor) -> Geometry:
         """Geometry of a grid x [B,H,W,C]."""

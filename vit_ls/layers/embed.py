@@ -1,10 +1,11 @@
 """Patch embedding: from an image, or from the grid of the stage before, to a grid."""
 
 import torch
-from timm.layers import trunc_normal_
+from timm.layers import register_notrace_function, trunc_normal_
 from torch import Tensor, nn
 
 from vit_ls.grid import pad_to_multiple
+from vit_ls.layers.resized import resized
 from vit_ls.ops import resize_axis, resize_positions
 
 
@@ -47,6 +48,7 @@ class ConvEmbed(nn.Module):
     ) -> None:
         super().__init__()
         self.divisor = (1, 1) if cut else (stride, stride)
+        self.least = least_side(kernel, padding, cut=cut)
         self.proj = nn.Conv2d(in_chans, dim, kernel, stride, padding, device=device, dtype=dtype)
         self.norm = (
             nn.Identity()
@@ -71,8 +73,25 @@ class ConvEmbed(nn.Module):
             if positions is not None:
                 trunc_normal_(positions, std=0.02)
 
+    @torch.jit.ignore
+    def set_grid(self, grid: tuple[int, int]) -> None:
+        """Make the position embedding for another grid (H, W), in tokens."""
+        if self.pos_embed is not None:
+            old = self.pos_embed.shape[0], self.pos_embed.shape[1]
+            self.pos_embed = resized(
+                self.pos_embed, old, grid, lambda x, _, new: resize_positions(x, new[0], new[1])
+            )
+        if self.pos_rows is not None and self.pos_columns is not None:
+            self.pos_rows = _resized_axis(self.pos_rows, grid[0])
+            self.pos_columns = _resized_axis(self.pos_columns, grid[1])
+
     def forward(self, x: Tensor) -> Tensor:
-        """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C], or fewer tokens with `cut`."""
+        """[B,H,W,Cin] -> [B,ceil(H/stride),ceil(W/stride),C], or fewer tokens with `cut`.
+
+        Raises:
+            ValueError: H or W is less than `least`.
+        """
+        check_size(x, self.least)
         x = self.proj(pad_to_multiple(x, self.divisor).permute(0, 3, 1, 2))
         x = self.norm(x.permute(0, 2, 3, 1))
         if self.pos_embed is not None:
@@ -83,3 +102,34 @@ class ConvEmbed(nn.Module):
             columns = resize_axis(self.pos_columns, W)[None].expand(H, -1, -1)
             x = x + torch.cat((rows, columns), dim=2)
         return x
+
+
+def least_side(kernel: int, padding: int, *, cut: bool) -> int:
+    """Rows or columns of the smallest input that gives a token."""
+    return kernel - 2 * padding if cut else 1
+
+
+def _resized_axis(positions: nn.Parameter, size: int) -> nn.Parameter:
+    old = (positions.shape[0],)
+    return resized(positions, old, (size,), lambda x, _, new: resize_axis(x, new[0]))
+
+
+@register_notrace_function
+def check_size(x: Tensor, least: int) -> None:
+    """Raise ValueError unless the grid x [B,H,W,C] has `least` rows and columns.
+
+    In graphs, exports and traces nothing is checked: they would be limited to one size.
+    """
+    if not torch.jit.is_scripting():
+        _check_size(x, least)
+
+
+@torch.jit.unused
+def _check_size(x: Tensor, least: int) -> None:
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or isinstance(x, torch.fx.Proxy):
+        return
+    height, width = x.shape[1], x.shape[2]
+    if min(height, width) < least:
+        raise ValueError(
+            f"Images must be at least {least} x {least} pixels, got {height} x {width}."
+        )

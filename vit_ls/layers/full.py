@@ -20,6 +20,8 @@ class FullAttention(nn.Module):
         num_global: G, used by the position bias alone.
         conv_projection: Convolutions for q, k, v (CvT) instead of a linear layer, or None. With a
             stride there are fewer keys than queries.
+        attn_drop: Probability that a weight of a softmax over keys is dropped in training.
+        proj_drop: Likewise, a number of what comes out.
         device: Of the parameters.
         dtype: Of the parameters.
 
@@ -35,6 +37,8 @@ class FullAttention(nn.Module):
         table_grid: tuple[int, int] | None = None,
         num_global: int = 0,
         conv_projection: Convolutions | None = None,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -57,7 +61,9 @@ class FullAttention(nn.Module):
             if table_grid is None
             else GridPositionBias(num_heads, table_grid, num_global, device, dtype)
         )
+        self.attn_drop = nn.Dropout(attn_drop)
         self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
+        self.proj_drop = nn.Dropout(proj_drop)
 
     def forward(
         self, x: Tensor, g: Tensor | None, geometry: Geometry
@@ -74,7 +80,8 @@ class FullAttention(nn.Module):
             split_heads(k, self.num_heads),
             split_heads(v, self.num_heads),
         )
-        tokens = self.proj(merge_heads(attend(q, k, v, bias)))
+        drop = self.attn_drop.p if self.training else 0.0
+        tokens = self.proj_drop(self.proj(merge_heads(attend(q, k, v, bias, drop=drop))))
         G = 0 if g is None else g.shape[1]
         x = tokens[:, G:].unflatten(1, (H, W))
         return x, None if g is None else tokens[:, :G]

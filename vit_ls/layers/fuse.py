@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from vit_ls.layers.projections import ConvProjection, LinearQKV
-from vit_ls.ops import in_plain_inference
+from vit_ls.ops import in_plain_inference, precision_of_products
 
 
 def fuse(model: nn.Module) -> nn.Module:
@@ -83,7 +83,7 @@ def _by_one_dnn(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")
         # below that it is oneDNN that PyTorch takes
-        and torch.get_float32_matmul_precision() != "medium"
+        and precision_of_products("cpu") != "bf16"
         and torch.backends.mkldnn.is_available()
     )
 

@@ -47,6 +47,8 @@ class LongShortAttention(nn.Module):
             values (ViL).
         conv_projection: Convolutions for q, k, v and the dynamic projection (CvT-LS) instead of
             linear layers, or None.
+        attn_drop: Probability that a weight of a softmax over keys is dropped in training.
+        proj_drop: Likewise, a number of what comes out.
         device: Of the parameters.
         dtype: Of the parameters.
 
@@ -67,6 +69,8 @@ class LongShortAttention(nn.Module):
         token_bias: int = 0,
         tokens_read: Literal["outputs", "keys"] = "outputs",
         conv_projection: Convolutions | None = None,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -104,12 +108,15 @@ class LongShortAttention(nn.Module):
             self.position_bias = WindowPositionBias(
                 num_heads, window, whole_halo, token_bias, device, dtype
             )
+        self.attn_drop = nn.Dropout(attn_drop)
         self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
+        self.proj_drop = nn.Dropout(proj_drop)
 
     def forward(
         self, x: Tensor, g: Tensor | None, geometry: Geometry
     ) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
+        drop = self.attn_drop.p if self.training else 0.0
         q, kv = self.qkv(x)
         if self.norm_kv is not None:
             kv = self.norm_kv(kv)
@@ -140,12 +147,17 @@ class LongShortAttention(nn.Module):
             Windows(self.window, self.halo, geometry.mask),
             num_heads=self.num_heads,
             impl=self.impl,
+            drop=drop,
         )
         if tokens_q is None or tokens is None:
-            return self.proj(x), None
-        grid_k, grid_v = kv.unbind() if self.read_keys else (x, x)
-        g = global_attention(tokens_q, tokens, grid_k, grid_v, token_bias, num_heads=self.num_heads)
-        return self.proj(x), self.proj(g)
+            return self.proj_drop(self.proj(x)), None
+        grid_k, grid_v = x, x
+        if self.read_keys:
+            grid_k, grid_v = kv.unbind()
+        g = global_attention(
+            tokens_q, tokens, grid_k, grid_v, token_bias, num_heads=self.num_heads, drop=drop
+        )
+        return self.proj_drop(self.proj(x)), self.proj_drop(self.proj(g))
 
 
 class KeyValueNorm(nn.LayerNorm):

@@ -6,6 +6,7 @@ import torch
 from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
+from vit_ls.layers.resized import resized
 from vit_ls.ops import (
     grid_bias,
     narrow_window_table,
@@ -152,6 +153,17 @@ class GridPositionBias(TokenBias):
         # a patch and each global key: [h,G] -> [h,N,G]
         left = to_global[:, None, :].expand(-1, height * width, -1)
         return torch.cat((top, torch.cat((left, bias), dim=2)), dim=1)
+
+    @torch.jit.ignore
+    def set_grid(self, grid: tuple[int, int]) -> None:
+        """Make the table for another grid (H, W), in tokens."""
+        self.table = resized(
+            self.table,
+            self.grid,
+            grid,
+            lambda x, old, new: resize_grid_table(x, (old[0], old[1]), (new[0], new[1])),
+        )
+        self.grid = grid
 
     def resize(self, table: Tensor) -> Tensor:
         """The table of another, square grid at this one's size; what is none's is returned."""

@@ -1,13 +1,20 @@
 """A stage: an embedding, global tokens, and blocks that share one geometry."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from timm.layers import trunc_normal_
 from timm.models import checkpoint
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from vit_ls.layers.composite_slice import SliceGeometry
+from vit_ls.layers.embed import ConvEmbed
 from vit_ls.layers.geometry import Geometry
+from vit_ls.layers.position_bias import GridPositionBias
+
+_Run = Callable[[Tensor, Tensor | None, Geometry], tuple[Tensor, Tensor | None]]
 
 
 class Stage(nn.Module):
@@ -50,6 +57,13 @@ class Stage(nn.Module):
         if self.global_tokens is not None:
             trunc_normal_(self.global_tokens, std=0.02)
 
+    @torch.jit.ignore
+    def set_grid(self, grid: tuple[int, int]) -> None:
+        """Make the position parameters for another grid (H, W), in tokens."""
+        for module in self.modules():
+            if isinstance(module, (ConvEmbed, SliceGeometry, GridPositionBias)):
+                module.set_grid(grid)
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """[B,H,W,Cin] -> grid [B,H',W',C], global tokens [B,G,C] or None."""
         if not torch.jit.is_scripting():
@@ -74,7 +88,7 @@ class Stage(nn.Module):
         x, g, geometry = self._enter(x)
         for i, block in enumerate(self.blocks[:stop]):
             x, g = (
-                checkpoint(block, x, g, geometry)
+                checkpoint(_counted_once(block), x, g, geometry)
                 if self.grad_checkpointing
                 else block(x, g, geometry)
             )
@@ -88,3 +102,37 @@ class Stage(nn.Module):
         if self.global_tokens is not None:
             g = self.global_tokens.expand(x.shape[0], -1, -1)
         return x, g, self.geometry(x)
+
+
+def _counted_once(block: nn.Module) -> _Run:
+    """The block, whose batch norms take a batch into their statistics in the first run alone.
+
+    A checkpoint runs it again in the backward pass, where the statistics have the batch already.
+    """
+    if torch.compiler.is_compiling():  # a graph writes them once, whatever it computes again
+        return block
+    ran = False
+
+    def run(x: Tensor, g: Tensor | None, geometry: Geometry) -> tuple[Tensor, Tensor | None]:
+        nonlocal ran
+        statistics = _held_statistics(block) if ran else nullcontext()
+        ran = True
+        with statistics:
+            y: tuple[Tensor, Tensor | None] = block(x, g, geometry)
+        return y
+
+    return run
+
+
+@contextmanager
+def _held_statistics(block: nn.Module) -> Iterator[None]:
+    """What batch norms write is lost at the end of the `with` block."""
+    norms = [m for m in block.modules() if isinstance(m, _BatchNorm) and m.training]
+    buffers = [(norm, name, x) for norm in norms for name, x in norm.named_buffers(recurse=False)]
+    try:
+        for norm, name, x in buffers:
+            setattr(norm, name, x.clone())
+        yield
+    finally:
+        for norm, name, x in buffers:
+            setattr(norm, name, x)

@@ -12,10 +12,12 @@ from timm.layers import (
     trunc_normal_,
 )
 from timm.models._features import feature_take_indices
+from timm.models._input import update_model_input_size
 from torch import Tensor, nn
 
 from vit_ls.layers import Stage
-from vit_ls.models.build import build_stage, grid_after
+from vit_ls.layers.embed import least_side
+from vit_ls.models.build import Drops, build_stage, grid_after
 from vit_ls.models.convert import fit
 from vit_ls.models.specs import BackboneSpec
 
@@ -47,6 +49,8 @@ class StagedTransformer(nn.Module):
         global_pool: A pooling of timm's `ClassifierHead`, "token" for the global token of the last
             stage, "" for none; None for the spec's.
         drop_rate: Dropout before the classifier.
+        proj_drop_rate: Dropout after attention and within the MLPs.
+        attn_drop_rate: Dropout of attention weights, those of the dynamic projection excepted.
         drop_path_rate: Stochastic depth of the last block; rises linearly from 0 over all blocks.
         weight_init: "skip" leaves PyTorch's own initial weights.
         device: Of the parameters.
@@ -65,6 +69,8 @@ class StagedTransformer(nn.Module):
         num_classes: int = 1000,
         global_pool: str | None = None,
         drop_rate: float = 0.0,
+        proj_drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         weight_init: Literal["", "skip"] = "",
         device: torch.device | None = None,
@@ -76,15 +82,17 @@ class StagedTransformer(nn.Module):
         self.output_fmt = "NCHW"
         self.released = spec.released
         self.maps_of_blocks = spec.maps_of_blocks
-        grid = to_2tuple(spec.img_size if img_size is None else img_size)
+        self.spec = spec
+        self.img_size = grid = _size(spec.img_size if img_size is None else img_size, spec)
         depths = [stage.depth for stage in spec.stages]
+        drops = Drops(attn_drop_rate, proj_drop_rate)
         rates: Any = calculate_drop_path_rates(drop_path_rate, depths, stagewise=True)
         stages = []
         self.feature_info: list[dict[str, Any]] = []
         reduction = 1
         for i, stage in enumerate(spec.stages):
             grid = grid_after(grid, stage)
-            stages.append(build_stage(stage, spec, in_chans, grid, rates[i], device, dtype))
+            stages.append(build_stage(stage, spec, in_chans, grid, rates[i], drops, device, dtype))
             in_chans = stage.dim
             reduction *= stage.embed.stride
             info = {"num_chs": stage.dim, "reduction": reduction}
@@ -173,6 +181,28 @@ class StagedTransformer(nn.Module):
                 (r"^norm", (99999,)),
             ],
         }
+
+    def set_input_size(self, img_size: int | tuple[int, int] | None = None) -> None:
+        """Make the position parameters for images of another size.
+
+        Any size runs without, by resizing them in each forward, and gives the same numbers until
+        they are trained. Windows, slices and ranks stay. There and back, and twice to the same
+        size, change no bit of parameters that were not changed in between.
+
+        Args:
+            img_size: Height and width in pixels, or both at once; None for the present ones.
+
+        Raises:
+            ValueError: no size, or one that the model does not take; nothing was changed.
+        """
+        size = self.img_size if img_size is None else _size(img_size, self.spec)
+        grid = size
+        for stage, spec in zip(self.stages, self.spec.stages, strict=False):  # some may be pruned
+            grid = grid_after(grid, spec)
+            assert isinstance(stage, Stage)
+            stage.set_grid(grid)
+        self.img_size = size
+        update_model_input_size(self, size)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute each block's activations in the backward pass instead of keeping them."""
@@ -337,3 +367,15 @@ class StagedTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images [B,Cin,H,W] -> logits [B,num_classes]."""
         return self.forward_head(self.forward_features(x))
+
+
+def _size(img_size: Any, spec: BackboneSpec) -> tuple[int, int]:
+    """Height and width in pixels."""
+    pair = to_2tuple(img_size)
+    first = spec.stages[0].embed
+    least = least_side(first.kernel, first.padding, cut=first.cut)
+    if len(pair) != 2 or not all(type(n) is int and n >= least for n in pair):
+        raise ValueError(
+            f"img_size must be one integer or two, of at least {least} pixels, got {img_size!r}."
+        )
+    return pair[0], pair[1]

@@ -1,5 +1,7 @@
 """From specs to modules."""
 
+from typing import NamedTuple
+
 import torch
 from torch import nn
 
@@ -19,12 +21,22 @@ from vit_ls.layers import (
 from vit_ls.models.specs import BackboneSpec, CompositeSlice, Full, LongShort, StageSpec
 
 
+class Drops(NamedTuple):
+    """Rates of dropout within the blocks, as timm's transformers have them."""
+
+    attention: float = 0.0
+    """Of the weights of a softmax over keys."""
+    projection: float = 0.0
+    """Of what attention gives, and of the MLP's numbers."""
+
+
 def build_stage(
     spec: StageSpec,
     backbone: BackboneSpec,
     in_chans: int,
     grid: tuple[int, int],
     drop_path_rates: list[float],
+    drops: Drops,
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> Stage:
@@ -36,6 +48,7 @@ def build_stage(
         in_chans: Channels that enter the stage.
         grid: (H, W) of the stage, in tokens, at the image size that position tables are made for.
         drop_path_rates: One per block.
+        drops: Of every block.
         device: Of the parameters.
         dtype: Of the parameters.
     """
@@ -55,10 +68,11 @@ def build_stage(
     blocks: list[nn.Module] = [
         Block(
             spec.dim,
-            _attention(spec, backbone.conv_projection, grid, device, dtype),
+            _attention(spec, backbone.conv_projection, grid, drops, device, dtype),
             mlp_ratio=backbone.mlp_ratio,
             activation=backbone.activation,
             norm_eps=backbone.norm_eps,
+            proj_drop=drops.projection,
             drop_path_rate=rate,
             device=device,
             dtype=dtype,
@@ -113,6 +127,7 @@ def _attention(
     spec: StageSpec,
     conv_projection: Convolutions | None,
     grid: tuple[int, int],
+    drops: Drops,
     device: torch.device | None,
     dtype: torch.dtype | None,
 ) -> nn.Module:
@@ -129,6 +144,8 @@ def _attention(
                 token_bias=spec.num_global if attention.token_bias else 0,
                 tokens_read=attention.tokens_read,
                 conv_projection=conv_projection,
+                attn_drop=drops.attention,
+                proj_drop=drops.projection,
                 device=device,
                 dtype=dtype,
             )
@@ -144,6 +161,8 @@ def _attention(
                 pos_embed=attention.pos_embed,
                 alpha=attention.alpha,
                 shared_qkv=attention.shared_qkv,
+                attn_drop=drops.attention,
+                proj_drop=drops.projection,
                 device=device,
                 dtype=dtype,
             )
@@ -154,6 +173,8 @@ def _attention(
                 table_grid=grid if position_table else None,
                 num_global=spec.num_global,
                 conv_projection=conv_projection,
+                attn_drop=drops.attention,
+                proj_drop=drops.projection,
                 device=device,
                 dtype=dtype,
             )

@@ -12,6 +12,7 @@ from vit_ls.ops.impl import Positions, Windows
 from vit_ls.ops.kept import in_plain_inference, kept
 from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
 from vit_ls.ops.position_embedding import resize_axis, resize_positions
+from vit_ls.ops.precision import precision_of_products
 from vit_ls.ops.relative_position import (
     grid_bias,
     narrow_window_table,
@@ -45,6 +46,7 @@ __all__ = [
     "long_short_attention",
     "merge_heads",
     "narrow_window_table",
+    "precision_of_products",
     "project_positions",
     "resize_axis",
     "resize_grid_table",

@@ -43,6 +43,7 @@ def slice_attention(
     impl: str = "auto",
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """Y_l: attention inside each slice, or inside its extension (Eq. 14, and Eq. 11).
 
@@ -56,6 +57,7 @@ def slice_attention(
         windows: The slices of the grid, with the halo of `slice_halo`.
         impl: "auto", or a name in `vit_ls.ops.impl.IMPLEMENTATIONS`.
         num_heads: h.
+        drop: Probability that a weight of the softmax is dropped, in training.
 
     Returns:
         [B,H,W,C]
@@ -67,7 +69,9 @@ def slice_attention(
     if pos_q is not None:
         pos_q = pos_q[sa : sa + a, sb : sb + b]
     positions = Positions(None, pos_q, pos_k)
-    return window_attention(q, kv, None, positions, windows, num_heads=num_heads, impl=impl)
+    return window_attention(
+        q, kv, None, positions, windows, num_heads=num_heads, impl=impl, drop=drop
+    )
 
 
 @register_notrace_function
@@ -154,6 +158,7 @@ def attend_slices(
     slice_size: tuple[int, int],
     height: int,
     width: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """Y_g: attention among the slices (Eq. 15), given to each token of a slice (Eq. 10).
 
@@ -167,6 +172,7 @@ def attend_slices(
         slice_size: (a, b) in tokens.
         height: H.
         width: W.
+        drop: Probability that a weight of the softmax is dropped, in training.
 
     Returns:
         [B,H,W,C]
@@ -187,5 +193,5 @@ def attend_slices(
         real = partition(valid.unsqueeze(3), slice_size).flatten(3).any(3).flatten(1)
         seen = (real | ~real.any(1, keepdim=True))[:, None, None, :]
     # [B,h,N,d] -> [B,Nh,Nw,1,1,C] -> [B,Nh,Nw,a,b,C] -> [B,H,W,C]
-    y = merge_heads(attend(q, k, v, seen)).unflatten(1, (slices[0], slices[1], 1, 1))
+    y = merge_heads(attend(q, k, v, seen, drop=drop)).unflatten(1, (slices[0], slices[1], 1, 1))
     return merge(y.expand(-1, -1, -1, slice_size[0], slice_size[1], -1), height, width)

@@ -47,6 +47,7 @@ def long_short_attention(
     impl: str = "auto",
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """One softmax over [projected | global | window] keys.
 
@@ -61,6 +62,7 @@ def long_short_attention(
         windows: The windows of the grid; (0, 0) for projected and global keys only.
         impl: "auto", or a name in `vit_ls.ops.impl.IMPLEMENTATIONS`.
         num_heads: h.
+        drop: Probability that a weight of the softmax is dropped, in training; P keeps its own.
 
     Returns:
         [B,H,W,C]
@@ -74,7 +76,9 @@ def long_short_attention(
             "Without a window there must be projected or global keys, "
             "got window=0, rank=0 and no global tokens."
         )
-    return window_attention(q, kv, front, positions, windows, num_heads=num_heads, impl=impl)
+    return window_attention(
+        q, kv, front, positions, windows, num_heads=num_heads, impl=impl, drop=drop
+    )
 
 
 @register_notrace_function
@@ -87,6 +91,7 @@ def global_attention(
     valid: Tensor | None = None,
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """The global tokens attend to each other and to the grid.
 
@@ -101,6 +106,7 @@ def global_attention(
         bias: Added to the scores [h,G,G+H*W], or None.
         valid: Which tokens of the grid are real, bool [B,H,W]; None for all.
         num_heads: h.
+        drop: Probability that a weight of the softmax is dropped, in training.
 
     Returns:
         [B,G,C]
@@ -116,6 +122,7 @@ def global_attention(
         split_heads(torch.cat((k, grid_k.flatten(1, 2)), dim=1), num_heads),
         split_heads(torch.cat((v, grid_v.flatten(1, 2)), dim=1), num_heads),
         mask,
+        drop=drop,
     )
     return merge_heads(g)
 

@@ -12,6 +12,7 @@ from timm.layers import use_fused_attn
 from torch import Tensor
 
 from vit_ls.ops.kept import in_plain_inference
+from vit_ls.ops.precision import precision_of_products
 from vit_ls.ops.recording import is_recording
 
 ANY = 2**62
@@ -71,13 +72,14 @@ def use_implementation(*, windows: str = "auto", attention: str = "auto") -> Ite
         _overruled.update(before)
 
 
-def choose_windows(impl: str, q: Tensor, keys: int) -> str:
+def choose_windows(impl: str, q: Tensor, keys: int, drop: float = 0.0) -> str:
     """The implementation for windows: `impl`, unless it is "auto".
 
     Args:
         impl: A name or "auto".
         q: The queries, for their device and dtype.
         keys: Scores of one window, T * K.
+        drop: Dropout of the weights.
     """
     if is_recording():
         return "products"
@@ -87,7 +89,7 @@ def choose_windows(impl: str, q: Tensor, keys: int) -> str:
         return impl
     if torch.onnx.is_in_onnx_export():
         return "gathered"
-    if not use_fused_attn():
+    if not use_fused_attn() or _is_dropped_on_a_cpu(q, drop):
         return "products"
     key = _key(q)
     if keys > WINDOW_PRODUCTS.get(key, 0):
@@ -95,7 +97,9 @@ def choose_windows(impl: str, q: Tensor, keys: int) -> str:
     return "gathered" if key in GATHERED else "products"
 
 
-def choose_attention(impl: str, q: Tensor, k: Tensor, mask: Tensor | None = None) -> str:
+def choose_attention(
+    impl: str, q: Tensor, k: Tensor, mask: Tensor | None = None, drop: float = 0.0
+) -> str:
     """For queries [B,h,T,d] and keys [B,h,K,d]: `impl`, or "fused" or "products" for "auto".
 
     Args:
@@ -104,6 +108,7 @@ def choose_attention(impl: str, q: Tensor, k: Tensor, mask: Tensor | None = None
         k: For K.
         mask: Added to the scores. One that learns is no matter of speed alone: PyTorch's fused
             kernel for CPUs has no gradient for it, and products take its place in any case.
+        drop: Dropout of the weights.
 
     Raises:
         ValueError: an unknown impl.
@@ -119,11 +124,18 @@ def choose_attention(impl: str, q: Tensor, k: Tensor, mask: Tensor | None = None
     # for ONNX, since the exporter's passes disagree on the layout of the fused kernel's output
     if not use_fused_attn() or torch.onnx.is_in_onnx_export():
         return "products"
+    if _is_dropped_on_a_cpu(q, drop):
+        return "products"
     if torch.compiler.is_compiling():  # a graph must not depend on the number of tokens
         return "fused"
     if mask is not None and mask.requires_grad and torch.is_grad_enabled() and q.is_cpu:
         return "products"
     return "products" if q.shape[2] * k.shape[2] <= PRODUCTS.get(_key(q), 0) else "fused"
+
+
+def _is_dropped_on_a_cpu(q: Tensor, drop: float) -> bool:
+    """Then whether a gradient follows must not choose: both passes of a checkpoint draw alike."""
+    return drop > 0 and q.is_cpu
 
 
 def piece() -> int:
@@ -144,5 +156,5 @@ def _key(q: Tensor) -> tuple[str, str, bool]:
         dtype = torch.get_autocast_dtype(device)
     precision = str(dtype).removeprefix("torch.")
     if precision == "float32" and not torch.compiler.is_compiling():  # which cannot ask
-        precision += " by bfloat16" if torch.get_float32_matmul_precision() == "medium" else ""
+        precision += " by bfloat16" if precision_of_products(device) == "bf16" else ""
     return device, precision, torch.is_grad_enabled()

@@ -12,7 +12,13 @@ from vit_ls.ops.scratch import Scratch, dtype_of_products
 
 @register_notrace_function
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, impl: str = "auto"
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    impl: str = "auto",
+    *,
+    drop: float = 0.0,
 ) -> Tensor:
     """softmax(q k^T / sqrt(d) + mask) v, with the softmax in float32 or wider.
 
@@ -28,6 +34,8 @@ def attend(
             [B,h,T,K], and has four dimensions: with fewer the fused kernel for CPUs is not taken.
             Every query must see at least one key.
         impl: "fused", "products", or "auto" for the rules.
+        drop: Probability that a weight of the softmax is dropped, in training; the others are
+            scaled by 1 / (1 - drop). A recording gets them before.
 
     Returns:
         [B,h,T,d]
@@ -38,12 +46,12 @@ def attend(
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
     if not torch.jit.is_scripting():
-        if rules.choose_attention(impl, q, k, mask) == "products":
-            return _products(q, k, v, mask)
+        if rules.choose_attention(impl, q, k, mask, drop) == "products":
+            return _products(q, k, v, mask, drop)
         # an export would bake the comparison in as a limit of the image's size
         if not torch.compiler.is_exporting() and q.shape[1] > rules.FUSED_HEADS:
-            return _fused_in_parts(q, k, v, mask)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return _fused_in_parts(q, k, v, mask, drop)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
 
 
 def softmax_float32(scores: Tensor, dim: int) -> Tensor:
@@ -53,6 +61,11 @@ def softmax_float32(scores: Tensor, dim: int) -> Tensor:
             return scores.softmax(dim).to(scores.dtype)
         return scores.softmax(dim, dtype=torch.float32).to(scores.dtype)
     return scores.softmax(dim)
+
+
+def drop_weights(weights: Tensor, drop: float) -> Tensor:
+    """Weights of a softmax, some of them dropped; without dropout no graph has a trace of it."""
+    return F.dropout(weights, drop) if drop > 0 else weights
 
 
 def _rounds_once(scores: Tensor) -> bool:
@@ -84,24 +97,24 @@ def merge_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def _fused_in_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def _fused_in_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> Tensor:
     parts = []
     for start in range(0, q.shape[1], rules.FUSED_HEADS):
         heads = slice(start, start + rules.FUSED_HEADS)
         some = mask if mask is None or mask.shape[1] == 1 else mask[:, heads]
-        parts.append(
-            F.scaled_dot_product_attention(q[:, heads], k[:, heads], v[:, heads], attn_mask=some)
-        )
+        few = q[:, heads], k[:, heads], v[:, heads]
+        parts.append(F.scaled_dot_product_attention(*few, attn_mask=some, dropout_p=drop))
     return torch.cat(parts, dim=1)
 
 
-def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> Tensor:
     B, h, T, _ = q.shape
     K = k.shape[2]
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
-    if not rules.in_pieces(q) or B * h * T * K * q.element_size() <= rules.piece():
-        return _piece(q, k, v, mask)
+    small = B * h * T * K * q.element_size() <= rules.piece()
+    if small or drop > 0 or not rules.in_pieces(q):
+        return _piece(q, k, v, mask, drop)
     return _products_in_pieces(q, k, v, mask)
 
 
@@ -127,11 +140,11 @@ def _products_in_pieces(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) ->
     return x
 
 
-def _piece(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def _piece(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> Tensor:
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
     if mask is not None:
         # the sum of a forward that nothing has to remember takes no memory of its own
         scores = scores + mask if torch.is_grad_enabled() else scores.add_(mask)
     weights = softmax_float32(scores, -1)
     hand_over("tokens", weights)
-    return weights @ v
+    return drop_weights(weights, drop) @ v

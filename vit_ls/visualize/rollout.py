@@ -22,11 +22,10 @@ def rollout(records: Mapping[str, Attention], *, from_token: bool) -> Tensor:
     """
     layers = list(records.values())
     last = layers[-1]
-    weights = last.windows if last.windows is not None else last.tokens[0]
-    B, (H, W) = weights.shape[0], last.grid
+    B, (H, W) = len(last.weights), last.grid
     start = 0.0 if from_token else 1 / (H * W)
-    grid = torch.full((B, H, W), start, dtype=torch.float64)
-    tokens = torch.full((B, last.num_global), 0.0, dtype=torch.float64)
+    grid = last.weights.new_full((B, H, W), start, dtype=torch.float64)
+    tokens = grid.new_zeros(B, last.num_global)
     if from_token:
         tokens += 1 / last.num_global
     for before, layer in zip([*layers[-2::-1], None], reversed(layers), strict=True):
@@ -35,7 +34,7 @@ def rollout(records: Mapping[str, Attention], *, from_token: bool) -> Tensor:
         if before is not None and _stage(before) != _stage(layer):
             (H, W), (h, w) = before.grid, layer.grid
             grid = spread(grid[:, None], (-(-H // h), -(-W // w)), before.grid)[:, 0]
-            tokens = torch.zeros(B, before.num_global, dtype=torch.float64)
+            tokens = grid.new_zeros(B, before.num_global)
     return grid
 
 

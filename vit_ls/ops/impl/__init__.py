@@ -19,8 +19,8 @@ IMPLEMENTATIONS: dict[str, Callable[..., Tensor]] = {
     "triton": triton.window_attention,
 }
 
-WHY_NOT: dict[str, Callable[[Tensor], str | None]] = {"triton": triton.why_not}
-"""For rows that do not run everywhere: why not on queries like these, or None."""
+WHY_NOT: dict[str, Callable[..., str | None]] = {"triton": triton.why_not}
+"""For rows that do not run everywhere: why not on such queries with such a dropout, or None."""
 
 
 def window_attention(
@@ -32,6 +32,7 @@ def window_attention(
     impl: str = "auto",
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """Attention of each token to the keys around its window and to those in front of all windows.
 
@@ -46,6 +47,7 @@ def window_attention(
         windows: The windows of the grid.
         impl: A row of `IMPLEMENTATIONS`, or "auto" for what `vit_ls.ops.rules` says.
         num_heads: h.
+        drop: Probability that a weight of the softmax is dropped, in training.
 
     Returns:
         [B,H,W,C]
@@ -54,17 +56,17 @@ def window_attention(
         ValueError: an unknown impl, or one that cannot run here.
     """
     if not torch.jit.is_scripting():
-        attention = IMPLEMENTATIONS[_choose(impl, q, windows)]
-        return attention(q, kv, front, positions, windows, num_heads=num_heads)
-    return tiled.window_attention(q, kv, front, positions, windows, num_heads=num_heads)
+        attention = IMPLEMENTATIONS[_choose(impl, q, windows, drop)]
+        return attention(q, kv, front, positions, windows, num_heads=num_heads, drop=drop)
+    return tiled.window_attention(q, kv, front, positions, windows, num_heads=num_heads, drop=drop)
 
 
-def _choose(impl: str, q: Tensor, windows: Windows) -> str:
+def _choose(impl: str, q: Tensor, windows: Windows, drop: float) -> str:
     (a, b), (sa, sb) = windows.window, windows.halo
-    name = choose_windows(impl, q, a * b * (a + 2 * sa) * (b + 2 * sb))
+    name = choose_windows(impl, q, a * b * (a + 2 * sa) * (b + 2 * sb), drop)
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"impl must be 'auto' or one of {sorted(IMPLEMENTATIONS)}, got {name!r}.")
-    reason = WHY_NOT[name](q) if name in WHY_NOT else None
+    reason = WHY_NOT[name](q, drop) if name in WHY_NOT else None
     if reason is not None:
         raise ValueError(f"impl={name!r} cannot run here: {reason}.")
     return name

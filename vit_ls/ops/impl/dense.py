@@ -18,6 +18,7 @@ def window_attention(
     windows: Windows,
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose dense row this is."""
     H, W = q.shape[1:3]
@@ -44,7 +45,7 @@ def window_attention(
         scores = torch.nn.functional.pad(scores, (front.shape[2], 0))
         if positions.front is not None:
             scores = scores + torch.nn.functional.pad(positions.front, (0, H * W))[:, None]
-    return merge_heads(attend(q, k, v, scores)).unflatten(1, (H, W))
+    return merge_heads(attend(q, k, v, scores, drop=drop)).unflatten(1, (H, W))
 
 
 def _pairs(H: int, W: int, windows: Windows, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

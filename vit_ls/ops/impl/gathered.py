@@ -23,11 +23,12 @@ def window_attention(
     windows: Windows,
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose gathered row this is."""
     H, W = q.shape[1], q.shape[2]
     if windows.window[0] == 0:
-        return attend_front(q, front, positions.front, num_heads, impl="products")
+        return attend_front(q, front, positions.front, num_heads, "products", drop=drop)
     queries = _tokens_of_windows(H, W, windows.window, (0, 0), q.device)
     keys = _tokens_of_windows(H, W, windows.window, windows.halo, q.device)
     E = 0 if front is None else front.shape[2]
@@ -45,7 +46,7 @@ def window_attention(
     # [B,T,N,C] -> [B,T,N*h,d] -> [B,N*h,T,d]
     heads = (x.unflatten(3, (num_heads, -1)).flatten(2, 3).transpose(1, 2) for x in (q, k, v))
     # [B,N*h,T,d] -> [B,T,N*h,d] -> [B,T,N,C] -> [B,T*N,C] -> [B,H*W,C]
-    x = attend(*heads, added, impl="products").transpose(1, 2)
+    x = attend(*heads, added, impl="products", drop=drop).transpose(1, 2)
     x = x.unflatten(2, (-1, num_heads)).flatten(3).flatten(1, 2)
     return x.index_select(1, _place_in_windows(H, W, windows.window, x.device)).unflatten(1, (H, W))
 

@@ -18,12 +18,13 @@ def window_attention(
     windows: Windows,
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose tiled row this is."""
     H, W = q.shape[1], q.shape[2]
     window, halo = windows.window, windows.halo
     if window[0] == 0:
-        return attend_front(q, front, positions.front, num_heads)
+        return attend_front(q, front, positions.front, num_heads, drop=drop)
     q = partition(q, window)
     # k and v in one move: [2,B,H,W,C] -> [2*B,Nh,Nw,a+2sa,b+2sb,C] -> [2,B,Nh,Nw,a+2sa,b+2sb,C]
     kv = partition_halo(kv.flatten(0, 1), window, halo).unflatten(0, (2, -1))
@@ -47,7 +48,7 @@ def window_attention(
         k = torch.cat((_front_to_heads(front[0], N, num_heads), k), dim=2)
         v = torch.cat((_front_to_heads(front[1], N, num_heads), v), dim=2)
         mask = mask_with_front(mask, positions.front, front.shape[2], N)
-    x = attend(q, k, v, mask, "fused")
+    x = attend(q, k, v, mask, "fused", drop=drop)
     # [B,N*h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
     x = x.unflatten(2, (grid[2], grid[3])).unflatten(1, (grid[0], grid[1], num_heads))
     return merge(x.permute(0, 1, 2, 4, 5, 3, 6), H, W).flatten(3)

@@ -31,8 +31,10 @@ def window_attention(
     windows: Windows,
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose row for GPUs this is."""
+    assert drop == 0
     device = q.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
@@ -44,8 +46,10 @@ def window_attention(
     return out
 
 
-def why_not(q: Tensor) -> str | None:
+def why_not(q: Tensor, drop: float = 0.0) -> str | None:
     """Why the row cannot run on queries like these, or None where it can."""
+    if drop > 0:
+        return f"its kernels drop no attention weights, got drop={drop}"
     dtype = q.dtype
     if torch.is_autocast_enabled(q.device.type):
         dtype = torch.get_autocast_dtype(q.device.type)

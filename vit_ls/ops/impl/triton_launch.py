@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vit_ls.ops.precision import precision_of_products
+
 PARTS = 64
 """Parts that the windows of a batch are summed in, for the gradients of bias and key positions."""
 FRONT_PART = 1024
@@ -311,7 +313,7 @@ def _exact(inputs: Inputs) -> bool:
 
 def _precision() -> str:
     """Of float32 products."""
-    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return "ieee" if precision_of_products("cuda") == "ieee" else "tf32"
 
 
 def _block(size: int, largest: int) -> int:
