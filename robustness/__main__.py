@@ -3,18 +3,26 @@
 import os
 import sys
 
-try:
-    from robustness.cli import main
-except ModuleNotFoundError as error:
-    if error.name not in ("matplotlib", "scipy"):
-        raise
-    sys.stderr.write(f"{error.name} is needed: pip install -e '.[robustness]'\n")
-    sys.exit(2)
+from robustness.errors import ending
 
-status = main()
-if "WORLD_SIZE" in os.environ:
-    # Once one process has left with a failure, torchrun ends those that still tear down.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-sys.exit(status)
+
+def _run() -> int:
+    try:
+        # Imported here, so that Ctrl-C is answered alike in the seconds that it takes.
+        from robustness.cli import main
+    except ModuleNotFoundError as error:
+        if error.name not in ("matplotlib", "scipy"):
+            raise
+        sys.stderr.write(f"{error.name} is needed: pip install -e '.[robustness]'\n")
+        return 2
+    return main()
+
+
+if __name__ == "__main__":
+    status = ending(_run, speaks=os.environ.get("RANK", "0") == "0")
+    if "WORLD_SIZE" in os.environ:
+        # Once one process has left with a failure, torchrun ends those that still tear down.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
