@@ -21,7 +21,7 @@ from torch import nn
 import vit_ls  # noqa: F401  registers the models
 from robustness.errors import UsageError
 from robustness.reporting.report import read_report, to_markdown
-from robustness.running.subject import weights_digest
+from robustness.running.identity import weights_digest
 from vit_ls import data, engine, run
 from vit_ls.boundary import blamed_on
 from vit_ls.config import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from robustness.errors import UsageError
+from robustness.errors import ending
 from robustness.files import write_atomically
 from robustness.reporting.analysis import (
     Run,
@@ -24,29 +24,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; write them to each run's folder, and paired tests to the first one's.
 
     Returns:
-        0, or 2 for a user's mistake.
+        0, 2 for a user's mistake, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(prog="python -m robustness.analyse", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="--output of a run")
     args = parser.parse_args(argv)
-    try:
-        runs = [Run(folder) for folder in args.folders]
-        names = distinct_names([run.report for run in runs])
-        texts = []
-        for run, name in zip(runs, names, strict=True):
-            lines = analyse(run)
-            texts.append(to_markdown(lines, name))
-            _write(run.folder, "analysis", texts[-1], to_json(lines))
-            write_atomically(run.folder / "per_class.csv", per_class_csv(run).encode())
-        for (first, one), (second, other) in combinations(zip(runs, names, strict=True), 2):
-            lines = compare_pairs(first, second)
-            texts.append(to_markdown(lines, f"{one} against {other}"))
-            if first is runs[0]:
-                file = f"against_{names.index(other)}"
-                _write(first.folder, file, texts[-1], to_json(lines))
-    except UsageError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    return ending(lambda: _main(args))
+
+
+def _main(args: argparse.Namespace) -> int:
+    runs = [Run(folder) for folder in args.folders]
+    names = distinct_names([run.report for run in runs])
+    texts = []
+    for run, name in zip(runs, names, strict=True):
+        lines = analyse(run)
+        texts.append(to_markdown(lines, name))
+        _write(run.folder, "analysis", texts[-1], to_json(lines))
+        write_atomically(run.folder / "per_class.csv", per_class_csv(run).encode())
+    for (first, one), (second, other) in combinations(zip(runs, names, strict=True), 2):
+        lines = compare_pairs(first, second)
+        texts.append(to_markdown(lines, f"{one} against {other}"))
+        if first is runs[0]:
+            file = f"against_{names.index(other)}"
+            _write(first.folder, file, texts[-1], to_json(lines))
     sys.stdout.write("\n".join(texts))
     return 0
 

@@ -1,6 +1,7 @@
 """The suite from Python: any nn.Module, any transform. The command is a thin layer over this."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from robustness.rules.protocols import Protocol, own_protocol
 from robustness.rules.results import Report
 from robustness.running.attacks import STEPS, Attack
 from robustness.running.cache import Cache
-from robustness.running.loop import Loop, Team
+from robustness.running.loop import Loop, Team, check_device
+from robustness.running.question import asked_of, claim
 from robustness.running.run import Request, run
 from robustness.running.subject import Subject, make_subject
 
@@ -50,6 +52,7 @@ class Options:
         workers: Processes that read images.
         cache: Folder of finished cells; None keeps nothing.
         output: Folder of the report and the predictions; None writes nothing.
+        overwrite: Write where the report of another question lies.
         latex: report.tex too.
         attacks: On the clean images of the suites that take them: "pgd", "autoattack".
         eps: Largest distance of the attacks, in pixels of [0, 1]: a number, or a text as "8/255".
@@ -72,11 +75,25 @@ class Options:
     workers: int = 0
     cache: Path | None = None
     output: Path | None = None
+    overwrite: bool = False
     latex: bool = False
     attacks: Sequence[str] = ()
     eps: str | float | None = None
     norm: str = "linf"
     attack_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        """Take paths as texts too, and one name where several may stand."""
+        for name in ("data_root", "frost_dir", "cache", "output"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else Path(value))
+        for name in ("suites", "benchmarks", "attacks"):
+            value = getattr(self, name)
+            if isinstance(value, str | Path):
+                object.__setattr__(self, name, [value])
+        object.__setattr__(self, "benchmarks", [Path(file) for file in self.benchmarks])
+        folders = {name: Path(folder) for name, folder in self.folders.items()}
+        object.__setattr__(self, "folders", folders)
 
     def request(self) -> Request:
         """The benchmarks and where they lie.
@@ -93,7 +110,10 @@ class Options:
             raise UsageError(f"--data-root: no folder {self.data_root}.")
         if self.frost_dir is not None:
             frost_photographs(self.frost_dir)
+        check_device(self.device)
         own = [read_benchmark(file) for file in self.benchmarks]
+        if len({row.name for row in own}) < len(own):
+            raise UsageError("--benchmark has two files of one name.")
         rows = choose(self.suites, own)
         self._check_folders(rows)
         generator = Generator(self.seed, self.frost_dir)
@@ -168,31 +188,50 @@ def evaluate(
     Raises:
         UsageError: What is asked for cannot be done; one line says why.
     """
-    root = None if data_root is None else Path(data_root)
-    asked = Options(data_root=root, suites=suites, **options)
+    # Texts are taken for paths there.
+    asked = Options(data_root=data_root, suites=suites, **options)  # type: ignore[arg-type]
+    if not callable(transform) and not transform:
+        raise UsageError("transform has none for any protocol.")
     request = asked.request()
-    training = model.training
 
     def protocol(kind: str, image_size: int | None) -> Protocol:
-        if callable(transform):
-            return own_protocol(kind, transform, image_size)
-        if kind not in transform:
-            raise UsageError(f"transform has none for the protocol {kind}: {', '.join(transform)}.")
-        return own_protocol(kind, transform[kind], image_size)
+        chosen = transform if callable(transform) else transform.get(kind)
+        if chosen is None:
+            known = ", ".join(transform) if isinstance(transform, Mapping) else ""
+            raise UsageError(f"transform has none for the protocol {kind}: {known}.")
+        return own_protocol(kind, chosen, image_size, channels=channels)
 
-    try:
-        if not callable(transform) and not transform:
-            raise UsageError("transform has none for any protocol.")
+    first = next(row for row in request.benchmarks if request.places.source(row))
+    with as_it_was(model):
         subject = make_subject(
             model,
             protocol,
             name=name or type(model).__name__,
             channels=channels,
-            probed="model" if callable(transform) else next(iter(transform)),
+            probed=(first.protocol, first.image_size),
         )
         return evaluate_subject(subject, request, asked)
+
+
+@contextmanager
+def as_it_was(model: nn.Module) -> Iterator[None]:
+    """Give a model back as it came, however the block ends: modes and devices, module by module."""
+    modes = [(module, module.training) for module in model.modules()]
+    places = [
+        (module, tensor.device)
+        for module in model.modules()
+        for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)][:1]
+    ]
+    try:
+        yield
     finally:
-        model.train(training)
+        # Not `train`, which would reach all that is under a module, frozen parts too.
+        for module, training in modes:
+            module.training = training
+        # From the whole to its parts: what lies elsewhere within a module goes there after it.
+        devices = {device for _, device in places}
+        for module, device in [(model, devices.pop())] if len(devices) == 1 else places:
+            module.to(device)
 
 
 def evaluate_subject(
@@ -217,6 +256,9 @@ def evaluate_subject(
             for flag, folder in (("--output", options.output), ("--cache", options.cache)):
                 if folder is not None:
                     check_folder(flag, folder)
+            if options.output is not None:
+                question = asked_of(subject, request, loop.dtype)
+                claim(options.output, question, overwrite=options.overwrite)
 
         team.by_first(check)
         report = run(request, subject, loop, Cache(options.cache), options.output)

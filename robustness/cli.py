@@ -16,7 +16,7 @@ from robustness.data import doctor
 from robustness.data.benchmarks import Benchmark, choose
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
-from robustness.errors import UsageError
+from robustness.errors import UsageError, ending
 from robustness.reporting.report import to_markdown
 from robustness.rules.results import Report
 from robustness.running.attacks import ATTACKS, NORMS, STEPS
@@ -33,19 +33,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, evaluate, write the report.
 
     Returns:
-        0 for a complete answer, 1 for one with gaps, 2 for a user's mistake.
+        0 for a complete answer, 1 for one with gaps, 2 for a user's mistake, 130 after Ctrl-C.
     """
     args = _parser().parse_args(argv)
     # Of the processes that torchrun starts, the first one speaks.
     first = os.environ.get("RANK", "0") == "0"
     level = logging.INFO if first else logging.WARNING
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
-    try:
-        return _doctor(args) if args.doctor else _main(args)
-    except UsageError as error:
-        if first:
-            sys.stderr.write(f"error: {error}\n")
-        return 2
+    return ending(lambda: _doctor(args) if args.doctor else _main(args), speaks=first)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--workers", type=int, default=spare_workers(), help="processes that read")
     how.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     how.add_argument("--dtype", choices=_DTYPES, default="float32")
-    how.add_argument("--output", type=Path, help="default: output/robustness/MODEL")
+    how.add_argument("--output", type=Path, help="default: output/robustness/MODEL-WEIGHTS")
+    how.add_argument("--overwrite", action="store_true",
+                     help="write where the report of another run lies")  # fmt: skip
     how.add_argument("--cache", type=Path, default=Path("output/robustness/cache"))
     how.add_argument("--latex", action="store_true", help="report.tex too")
     return parser
@@ -106,7 +103,9 @@ def _main(args: argparse.Namespace) -> int:
         sys.stdout.write("\n".join(describe(request, subject, loop, Cache(options.cache))) + "\n")
         return 0
     if options.output is None:
-        options = replace(options, output=Path("output/robustness") / subject.name)
+        # Two checkpoints of one model are two models.
+        name = f"{subject.name}-{subject.weights[:8]}".replace("/", "_")
+        options = replace(options, output=Path("output/robustness") / name)
     report = evaluate_subject(subject, request, options, _say)
     return 1 if report.incomplete else 0
 
@@ -121,8 +120,6 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--weights needs --checkpoint FILE.")
     if args.img_size is not None and args.img_size < 1:
         raise UsageError(f"--img-size must be at least 1, got {args.img_size}.")
-    if args.device.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError(f"--device {args.device}: there is no CUDA device.")
 
 
 def _options(args: argparse.Namespace) -> Options:

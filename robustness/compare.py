@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from robustness.errors import UsageError
+from robustness.errors import ending
 from robustness.files import write_atomically
 from robustness.reporting.comparison import comparison_markdown, distinct_names
 from robustness.reporting.plots import plot_comparison
@@ -16,21 +16,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the table and write it with a picture.
 
     Returns:
-        0, or 2 for a user's mistake.
+        0, 2 for a user's mistake, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(prog="python -m robustness.compare", description=__doc__)
     parser.add_argument("reports", nargs="+", type=Path, metavar="report.json")
     parser.add_argument("--output", type=Path, default=Path("output/robustness/comparison"))
     args = parser.parse_args(argv)
-    try:
-        reports = [read_report(path) for path in args.reports]
-        names = distinct_names(reports)
-        text = comparison_markdown(reports, names)
-        write_atomically(args.output / "comparison.md", text.encode())
-        plot_comparison(reports, names, args.output / "comparison.png")
-    except UsageError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    return ending(lambda: _main(args))
+
+
+def _main(args: argparse.Namespace) -> int:
+    reports = [read_report(path) for path in args.reports]
+    names = distinct_names(reports)
+    text = comparison_markdown(reports, names)
+    write_atomically(args.output / "comparison.md", text.encode())
+    plot_comparison(reports, names, args.output / "comparison.png")
     sys.stdout.write(text)
     return 0
 

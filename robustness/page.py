@@ -11,7 +11,7 @@ from robustness.data.benchmarks import Benchmark, choose
 from robustness.data.images import Generator
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
-from robustness.errors import UsageError
+from robustness.errors import UsageError, ending
 from robustness.files import write_atomically
 from robustness.reporting.analysis import Run
 from robustness.reporting.comparison import distinct_names
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the page.
 
     Returns:
-        0, or 2 for a user's mistake.
+        0, 2 for a user's mistake, 130 after Ctrl-C.
     """
     parser = argparse.ArgumentParser(prog="python -m robustness.page", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="--output of a run")
@@ -38,23 +38,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the generated corruptions")
     parser.add_argument("--frost-dir", type=Path)
     args = parser.parse_args(argv)
-    try:
-        runs = [Run(folder) for folder in args.folders]
-        names = distinct_names([run.report for run in runs])
-        generator = Generator(args.seed, args.frost_dir)
-        places = Places(args.data_root, args.generate, generator)
-        own = [read_benchmark(file) for file in args.benchmark]
-        worst = [
-            image
-            for asked in args.worst
-            for run, name in zip(runs, names, strict=True)
-            for image in _worst(run, name, asked, args.count, places, own)
-        ]
-        text = to_html([run.report for run in runs], names, worst)
-        write_atomically(args.output, text.encode())
-    except UsageError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    return ending(lambda: _main(args))
+
+
+def _main(args: argparse.Namespace) -> int:
+    runs = [Run(folder) for folder in args.folders]
+    names = distinct_names([run.report for run in runs])
+    generator = Generator(args.seed, args.frost_dir)
+    places = Places(args.data_root, args.generate, generator)
+    own = [read_benchmark(file) for file in args.benchmark]
+    worst = [
+        image
+        for asked in args.worst
+        for run, name in zip(runs, names, strict=True)
+        for image in _worst(run, name, asked, args.count, places, own)
+    ]
+    text = to_html([run.report for run in runs], names, worst)
+    write_atomically(args.output, text.encode())
     sys.stdout.write(f"written: {args.output}\n")
     return 0
 

@@ -12,7 +12,7 @@ import publish
 import vit_ls  # noqa: F401  registers the models
 from robustness.reporting.report import to_json
 from robustness.rules.results import CellResult, Report, Result
-from robustness.running.subject import weights_digest
+from robustness.running.identity import weights_digest
 from vit_ls.config import ConfigError, TrainConfig, asdict
 from vit_ls.engine import RunFailedError
 

@@ -13,12 +13,14 @@ from robustness.data.images import read_file
 from robustness.data.listing import Listing, Sample
 from robustness.data.sources import Places, Source
 from robustness.data.videos import read_frames
+from robustness.errors import leave_interrupts
 from vit_ls.data.pictures import opened
 
 _MENDS = {
     Kind.NO_FOLDER: "unpack it",
     Kind.FLAT: "sort the images into class folders",
     Kind.STRANGE_CLASS: "move it away",
+    Kind.NOT_UTF8: "rename them",
     Kind.STRAY: "move them to their class folders, or away",
 }
 _TAILS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
@@ -39,7 +41,7 @@ def examine(places: Places, rows: Sequence[Benchmark], *, workers: int = 0) -> I
         rows: Benchmarks to look for.
         workers: Processes that open files; 0 for none beside this one.
     """
-    pool = ProcessPoolExecutor(workers) if workers else None
+    pool = ProcessPoolExecutor(workers, initializer=leave_interrupts) if workers else None
     try:
         for row in rows:
             if row.layout == "digits" or row.protocol == "paper":
@@ -62,7 +64,7 @@ def examine(places: Places, rows: Sequence[Benchmark], *, workers: int = 0) -> I
                 yield from _v2_note(row, source.folder)
     finally:
         if pool:
-            pool.shutdown()
+            pool.shutdown(cancel_futures=True)
 
 
 def _examine(source: Source, pool: ProcessPoolExecutor | None, notes: list[str]) -> Iterator[str]:

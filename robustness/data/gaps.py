@@ -16,6 +16,7 @@ class Kind(StrEnum):
     FLAT = "flat"
     STRANGE_CLASS = "strange class"
     STRAY = "stray"
+    NOT_UTF8 = "not UTF-8"
     COUNT = "count"
     UNREADABLE = "unreadable"
     WRONG_SIZE = "of another size"

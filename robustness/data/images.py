@@ -1,27 +1,19 @@
-"""A cell as a data set: reads, corrupts where asked, checks and transforms its images."""
+"""Images: read as 8-bit RGB, corrupted where asked, and a fixed one."""
 
 import hashlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
-from torch.utils.data import Dataset
 from torchvision.transforms import functional as TF
 
 from robustness.corruptions import RELEASE_QUALITY, as_released, corrupt, random_state
 from robustness.corruptions.weather import frost_photographs
-from robustness.data.gaps import Kind
 from robustness.data.listing import Sample
 from vit_ls.data.pictures import read_picture
-
-Item = tuple[torch.Tensor, int, int, str]
-"""Image [C, H, W] or video [frames, C, H, W], target, index within the cell, and what is wrong
-("" where nothing is)."""
 
 Picture = Image.Image | list[Image.Image]
 """An image, or the frames of a video."""
@@ -112,56 +104,3 @@ def described(made: dict[str, Any]) -> str:
     size = "resize 256, crop 224" if made["crop"] else "size kept"
     saved = f"JPEG {made['quality']}" if made["quality"] else "no JPEG"
     return f"generated, seed {made['seed']}, {photographs}, {size}, {saved}"
-
-
-class CellImages(Dataset[Item]):
-    """The images or videos of a cell.
-
-    Args:
-        samples: What to read.
-        read: Gives the image of a sample, or its frames, or raises OSError.
-        transform: To the model's input.
-        channels: 3 for RGB, 1 for grey.
-        image_size: Side that every image must have, or None.
-        frames: Frames that every video must have; 0 for images.
-    """
-
-    def __init__(
-        self,
-        samples: Sequence[Sample],
-        read: Callable[[Sample], Picture],
-        transform: Callable[[Image.Image], torch.Tensor],
-        *,
-        channels: int = 3,
-        image_size: int | None = None,
-        frames: int = 0,
-    ) -> None:
-        self.samples = samples
-        self.read = read
-        self.transform = transform
-        self.mode = "L" if channels == 1 else "RGB"
-        self.image_size = image_size
-        self.frames = frames
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> Item:
-        sample = self.samples[index]
-        trouble = ""
-        try:
-            found = self.read(sample)
-        except OSError:
-            found, trouble = [], str(Kind.UNREADABLE)
-        images = found if isinstance(found, list) else [found]
-        if not trouble and len(images) != (self.frames or 1):
-            images, trouble = [], str(Kind.WRONG_LENGTH)
-        if not images:
-            # A stand-in keeps the batch whole; the loop leaves it out of every count.
-            side = self.image_size or 256
-            images = [Image.new(self.mode, (side, side))] * (self.frames or 1)
-        elif self.image_size and any(i.size != (self.image_size,) * 2 for i in images):
-            trouble = str(Kind.WRONG_SIZE)
-        tensors = [self.transform(image.convert(self.mode)) for image in images]
-        whole = torch.stack(tensors) if self.frames else tensors[0]
-        return whole, sample.target, index, trouble

@@ -5,7 +5,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from robustness.data import labels
 from robustness.data.benchmarks import Benchmark
 from robustness.data.gaps import Gap, Kind, some
 from robustness.data.listing import Listing, Sample
-from robustness.errors import UsageError
+from robustness.errors import UsageError, shown
 
 IMAGE_TYPES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 VIDEO_TYPES = (".mp4",)
@@ -57,7 +57,7 @@ def list_cell(benchmark: Benchmark, folder: Path, cell: str) -> Listing:
     place = cell_folder(benchmark, folder, cell)
     if place is None:
         return Listing((), (Gap(Kind.NO_FOLDER, "no folder"),))
-    found = _Found(_types(benchmark), [], [], [], Counter())
+    found = _Found(_types(benchmark))
     named = naming(benchmark)
     classify = named.of(folder, place)
     if classify is None:
@@ -94,10 +94,11 @@ def naming(benchmark: Benchmark) -> Naming:
 @dataclass
 class _Found:
     types: tuple[str, ...]
-    samples: list[Sample]
-    strange: list[str]
-    stray: list[str]
-    passed: Counter[str]
+    samples: list[Sample] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+    stray: list[str] = field(default_factory=list)
+    unwritable: list[str] = field(default_factory=list)
+    passed: Counter[str] = field(default_factory=Counter)
 
     def takes(self, name: str) -> bool:
         return name.lower().endswith(self.types)
@@ -108,8 +109,10 @@ class _Found:
 
 def _entries(folder: str | Path, found: _Found) -> Iterator[os.DirEntry[str]]:
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-        if _is_junk(entry.name):
+        if is_junk(entry.name):
             found.passed[entry.name if entry.name in JUNK else "hidden names"] += 1
+        elif shown(entry.name) != entry.name:
+            found.unwritable.append(f"{Path(folder).name}/{shown(entry.name)}")
         else:
             yield entry
 
@@ -121,7 +124,7 @@ def _read_class(folder: os.DirEntry[str], target: int, found: _Found) -> None:
             found.samples.append(Sample(key, target, Path(entry.path)))
         elif entry.is_dir():
             deeper = [p.relative_to(folder.path) for p in Path(entry.path).rglob("*")]
-            found.stray += [f"{folder.name}/{p}" for p in deeper if found.takes(p.name)]
+            found.stray += [f"{folder.name}/{shown(str(p))}" for p in deeper if found.takes(p.name)]
         else:
             found.stray.append(key)
 
@@ -129,6 +132,9 @@ def _read_class(folder: os.DirEntry[str], target: int, found: _Found) -> None:
 def _problems(benchmark: Benchmark, found: _Found, flat: bool) -> Iterator[Gap]:
     for name in found.strange:
         yield Gap(Kind.STRANGE_CLASS, f"{name} is no class folder of {benchmark.name}")
+    if found.unwritable:
+        text = f"{len(found.unwritable)} names that are not UTF-8, which no report can hold"
+        yield Gap(Kind.NOT_UTF8, f"{text}: {some(found.unwritable)}")
     if flat:
         text = f"{len(found.stray)} images lie flat, without class folders"
         yield Gap(Kind.FLAT, f"{text}: {some(found.stray)}")
@@ -137,7 +143,8 @@ def _problems(benchmark: Benchmark, found: _Found, flat: bool) -> Iterator[Gap]:
         yield Gap(Kind.STRAY, f"{text}: {some(found.stray)}")
 
 
-def _is_junk(name: str) -> bool:
+def is_junk(name: str) -> bool:
+    """Whether a name is none of a benchmark: hidden, or left by a machine."""
     return name in JUNK or name.startswith(".")
 
 
@@ -206,7 +213,7 @@ def _of_in9(name: str) -> int | None:
 
 def _of_order(count: int, _: Path, place: Path) -> Classify | None:
     """The k-th folder by name is class k, as ImageFolder has it: only where all are there."""
-    names = sorted(e.name for e in os.scandir(place) if e.is_dir() and not _is_junk(e.name))
+    names = sorted(e.name for e in os.scandir(place) if e.is_dir() and not is_junk(e.name))
     return {name: k for k, name in enumerate(names)}.get if len(names) == count else None
 
 

@@ -1,7 +1,7 @@
 """The images of a cell: what belongs to it, what does not, and what tells them from others."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,12 +57,33 @@ class Listing:
             verify: Digest of their bytes instead of the times: slow, and nothing escapes it.
         """
         files = [sample.path for sample in self.samples if sample.path]
-        stats = [file.stat() for file in files]
-        sizes = {"sizes": digest(f"{stat.st_size}\n" for stat in stats)}
         if verify:
-            held = (hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
-            return sizes | {"contents": digest(held)}
-        return sizes | {"times": digest(f"{stat.st_mtime_ns}\n" for stat in stats)}
+            return {"sizes": _each(files, _size), "contents": _each(files, _contents)}
+        return {"sizes": _each(files, _size), "times": _each(files, _time)}
+
+
+def _each(files: Sequence[Path], what: Callable[[Path], str]) -> str:
+    """Digest of a property of each file; one that cannot be read has none, and is a gap later."""
+
+    def asked(file: Path) -> str:
+        try:
+            return what(file)
+        except OSError:
+            return "unreadable"
+
+    return digest(f"{asked(file)}\n" for file in files)
+
+
+def _size(file: Path) -> str:
+    return str(file.stat().st_size)
+
+
+def _time(file: Path) -> str:
+    return str(file.stat().st_mtime_ns)
+
+
+def _contents(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def digest(parts: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
 """Benchmarks of one's own: a few lines of YAML instead of a row of the table."""
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "severities": int,
 }
 _NEEDED = ("name", "layout", "classes", "images")
+_NAME = re.compile(r"[^\W_][\w.+-]*(?: [\w.+-]+)*")
+"""Names are parts of paths: what is written for a benchmark lies under its own."""
+
+_IMAGENET, _NINE = 1000, 9
 
 
 def read_benchmark(file: Path) -> Benchmark:
@@ -47,6 +52,7 @@ def read_benchmark(file: Path) -> Benchmark:
     except ConfigError as error:
         raise UsageError(str(error)) from error
     _check(file, content)
+    _check_names(file, content)
     row = _row(file, content)
     if row.name in BENCHMARKS:
         raise UsageError(f"{file}: name is that of a known benchmark, {row.name}.")
@@ -85,6 +91,40 @@ def _check(file: Path, content: dict[Any, Any]) -> None:
         )
 
 
+def _check_names(file: Path, content: dict[str, Any]) -> None:
+    for key in ("name", "corruptions", "cells"):
+        given = content.get(key, [])
+        names = [str(name) for name in ([given] if isinstance(given, str) else given)]
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise UsageError(
+                    f"{file}: {key} must be of letters, digits, spaces and . _ + -, and begin with "
+                    f"a letter or digit, got {name!r}."
+                )
+        if len(set(names)) < len(names):
+            raise UsageError(f"{file}: {key} has a name twice.")
+
+
+def _check_rule(file: Path, content: dict[str, Any], count: int) -> None:
+    """Whether the benchmark's classes are those that the rule knows."""
+    rule, classes = content.get("rule", "plain"), content["classes"]
+    if content["layout"] == "arrays" and rule != "plain":
+        raise UsageError(f"{file}: layout arrays goes with rule plain, got {rule}.")
+    if rule in ("a", "r") and (classes != "wnid" or count != _IMAGENET):
+        raise UsageError(
+            f"{file}: rule {rule} is for 200 of ImageNet's 1000 classes and needs classes: wnid "
+            f"without num_classes, got classes: {classes} and {count} of them."
+        )
+    length = classes if isinstance(classes, int) else len(classes)
+    if rule == "in9" and (
+        isinstance(classes, str) or length != _NINE or count not in (_NINE, _IMAGENET)
+    ):
+        raise UsageError(
+            f"{file}: rule in9 needs nine classes, of a model of 9 or (num_classes) 1000, got "
+            f"classes: {classes} and num_classes {count}."
+        )
+
+
 def _row(file: Path, content: dict[str, Any]) -> Benchmark:
     given = content["classes"]
     if isinstance(given, int):
@@ -98,6 +138,13 @@ def _row(file: Path, content: dict[str, Any]) -> Benchmark:
             raise UsageError(f"{file}: classes has a name twice.")
     if count is None:
         raise UsageError(f"{file} lacks num_classes, which classes: {given} needs.")
+    least = lengths.get(given, 1) if isinstance(given, str) else len(given)
+    if count < least:
+        raise UsageError(f"{file}: num_classes must be at least the {least} classes, got {count}.")
+    _check_rule(file, content, count)
+    rule = content.get("rule", "plain")
+    if rule in ("a", "r"):
+        given = rule  # A folder of another class is then named, and not judged.
     corruptions = [str(name) for name in content.get("corruptions", ())]
     cells = tuple(str(name) for name in content.get("cells", ())) or SINGLE
     if corruptions:
@@ -107,11 +154,12 @@ def _row(file: Path, content: dict[str, Any]) -> Benchmark:
         (content.get("folder", content["name"]),),
         content["layout"],
         given,
-        content.get("rule", "plain"),
+        rule,
         "mean_error" if corruptions else "accuracy",
         content.get("protocol", "unchanged"),
         content["images"],
         cells,
         image_size=content.get("image_size"),
         num_classes=(count,),
+        own=True,
     )

@@ -21,6 +21,9 @@ from robustness.data.videos import needed, read_frames
 from robustness.errors import UsageError
 from vit_ls.data.digits import Digits
 
+OWN = "the owner's files"
+"""Label of a benchmark of one's own: nobody else vouches for it."""
+
 MANIFEST = "GENERATED.json"
 """File that `python -m robustness.corrupt` leaves in the folders it makes: what made them."""
 
@@ -60,11 +63,13 @@ class Source:
         """What must stand beside every number."""
         if self.made is not None:
             return described(self.made)
+        if self.benchmark.own:
+            return OWN
         return "generated, origin unknown" if self.benchmark.generated else "official files"
 
     def problems(self) -> list[Gap]:
         """What is wrong with the folder as a whole."""
-        if self.made is not None and not self.benchmark.generated:
+        if self.made is not None and not (self.benchmark.generated or self.benchmark.own):
             text = "generated images, not the released ones: name the folder imagenet-c-generated"
             return [Gap(Kind.MADE_OTHERWISE, text)]
         return []
@@ -107,11 +112,6 @@ class Source:
 class ArraySource(Source):
     """Arrays as CIFAR-10-C has them: <corruption>.npy, severity after severity, and labels.npy."""
 
-    @property
-    def label(self) -> str:
-        """What must stand beside every number."""
-        return "files"
-
     def cells(self) -> Sequence[str]:
         """All cells."""
         return self.benchmark.cells
@@ -140,17 +140,35 @@ class ArraySource(Source):
             return Listing((), (Gap(Kind.NO_FOLDER, f"no file {Path(error.filename).name}"),))
         except (OSError, ValueError) as error:
             return Listing((), (Gap(Kind.UNREADABLE, f"no array: {error}"),))
-        whole = pictures.ndim == 4 and pictures.shape[-1] == 3 and pictures.dtype == np.uint8
-        if not whole or labels.shape != pictures.shape[:1]:
-            shapes = f"{pictures.dtype} {pictures.shape}, labels {labels.shape}"
-            text = f"arrays must be uint8 [N, H, W, 3] and labels [N], got {shapes}"
-            return Listing((), (Gap(Kind.UNREADABLE, text),))
+        wrong = self._shape_problem(pictures, labels, cell)
+        if wrong is not None:
+            return Listing((), (wrong,))
         targets = labels[first : first + count].tolist()
         classes = self.benchmark.num_classes[0]
         if targets and not 0 <= min(targets) <= max(targets) < classes:
             text = f"labels must lie in 0 to {classes - 1}, got {min(targets)} to {max(targets)}"
             return Listing((), (Gap(Kind.STRANGE_CLASS, text),))
         return Listing(tuple(Sample(f"{i:06d}", int(t), None) for i, t in enumerate(targets)))
+
+    def _shape_problem(self, pictures: Any, labels: Any, cell: str) -> Gap | None:
+        """What keeps a row from being image i of severity s: the order is that of CIFAR-10-C."""
+        whole = pictures.ndim == 4 and pictures.shape[-1] == 3 and pictures.dtype == np.uint8
+        if not whole or labels.shape != pictures.shape[:1]:
+            shapes = f"{pictures.dtype} {pictures.shape}, labels {labels.shape}"
+            text = f"arrays must be uint8 [N, H, W, 3] and labels [N], got {shapes}"
+            return Gap(Kind.UNREADABLE, text)
+        corruption, count = cell.split("/")[0], self.benchmark.images
+        steps = sum(name.split("/")[0] == corruption for name in self.benchmark.cells)
+        if len(pictures) != steps * count:
+            return Gap(
+                Kind.COUNT,
+                f"rows must be severities x images = {steps} x {count} = {steps * count}, "
+                f"got {len(pictures)}",
+            )
+        if (labels.reshape(steps, count) != labels[:count]).any():
+            text = "labels must be the same at each severity, in the order of the first one"
+            return Gap(Kind.STRANGE_CLASS, text)
+        return None
 
     def identity(self, listing: Listing, cell: str, *, verify: bool = False) -> dict[str, str]:
         """Names and classes, and the two files."""

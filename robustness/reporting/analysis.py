@@ -13,7 +13,7 @@ import numpy as np
 from robustness.corruptions import CORRUPTIONS
 from robustness.data.benchmarks import IN_MCE, PERTURBATIONS, SINGLE
 from robustness.errors import UsageError
-from robustness.reporting.comparison import differences
+from robustness.reporting.comparison import BY_NAME, differences, verified
 from robustness.reporting.published import published_pairs
 from robustness.reporting.report import markdown_table, read_report
 from robustness.rules import statistics
@@ -120,8 +120,9 @@ def compare_pairs(first: Run, second: Run) -> list[Line]:
         other = second.report.result(result.benchmark)
         if other is None:
             continue
-        differ = [d for d in differences([first.report, second.report], result.benchmark)
-                  if d != "transform"]  # fmt: skip
+        both = [first.report, second.report]
+        differ = differences(both, result.benchmark, transform=False)
+        how = "" if verified(both, result.benchmark) else f"; {BY_NAME}"
         ours, theirs = first.tables(result), second.tables(other)
         for cell in [c for c in ours if c in theirs]:
             a, b = ours[cell], theirs[cell]
@@ -134,14 +135,15 @@ def compare_pairs(first: Run, second: Run) -> list[Line]:
                 steps = counts["comparisons"] / counts["images"]
                 less = [(a.flips - b.flips) / steps]
                 found = statistics.bootstrap(less, [100.0], paired=True)
-                lines.append(Line(result.benchmark, cell, "difference of flip probability", *found))
+                name = "difference of flip probability"
+                lines.append(Line(result.benchmark, cell, name, *found, note=how[2:]))
                 continue
             test = statistics.mcnemar(a.right, b.right)
-            note = f"right alone: {test.first_alone} and {test.second_alone}"
+            note = f"right alone: {test.first_alone} and {test.second_alone}{how}"
             lines.append(Line(result.benchmark, cell, "McNemar p", test.p, note=note))
             gain = [a.right.astype(float) - b.right.astype(float)]
             found = statistics.bootstrap(gain, [100.0], paired=True)
-            lines.append(Line(result.benchmark, cell, "difference of top-1", *found))
+            lines.append(Line(result.benchmark, cell, "difference of top-1", *found, note=how[2:]))
     return lines
 
 

@@ -7,8 +7,11 @@ from robustness.reporting.report import markdown_table
 from robustness.rules.metrics import Metric, metrics
 from robustness.rules.results import Report
 
-_WHAT = {"transform": "transform", "images": "subset", "data": "data"}
+_WHAT = {"transform": "transform", "images": "subset", "data": "data", "contents": "contents"}
 """Parts of a result's identity, and what they are called."""
+
+BY_NAME = "images the same by name and size alone"
+"""What stands beside numbers whose images nobody compared byte for byte (`--verify`)."""
 
 
 HEADLINES = (
@@ -43,12 +46,23 @@ class Row:
         name: Of the number.
         found: It in each report, None where the report lacks it.
         differs: What differs between the reports that have it: nothing where they are comparable.
+        verified: Whether they are known to be of the same images byte for byte.
     """
 
     benchmark: str
     name: str
     found: tuple[Metric | None, ...]
     differs: tuple[str, ...]
+    verified: bool
+
+    @property
+    def note(self) -> str:
+        """What must stand beside the values."""
+        if self.differs:
+            return f"not comparable: other {', '.join(self.differs)}"
+        notes = {m.note for m in self.found if m and m.value is not None}
+        several = sum(m is not None and m.value is not None for m in self.found) > 1
+        return "; ".join([*sorted(notes), *([BY_NAME] if several and not self.verified else [])])
 
     @property
     def label(self) -> str:
@@ -71,7 +85,8 @@ def side_by_side(reports: Sequence[Report]) -> list[Row]:
         having = [
             report for report, m in zip(reports, found, strict=True) if m and m.value is not None
         ]
-        rows.append(Row(benchmark, name, found, differences(having, benchmark)))
+        differs, known = differences(having, benchmark), verified(having, benchmark)
+        rows.append(Row(benchmark, name, found, differs, known))
     return rows
 
 
@@ -89,14 +104,35 @@ def headlines(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def differences(reports: Sequence[Report], benchmark: str) -> tuple[str, ...]:
-    """What keeps the reports' numbers of a benchmark from being compared."""
+def differences(
+    reports: Sequence[Report], benchmark: str, *, transform: bool = True
+) -> tuple[str, ...]:
+    """What keeps the reports' numbers of a benchmark from being compared.
+
+    Args:
+        reports: Those that have it are looked at.
+        benchmark: Name of the row of benchmarks.
+        transform: Whether another preparation of the images counts.
+    """
     results = [result for report in reports if (result := report.result(benchmark))]
-    return tuple(
-        word
-        for part, word in _WHAT.items()
-        if len({result.identity.get(part, "") for result in results}) > 1
-    )
+    found = []
+    for part, word in _WHAT.items():
+        values = {result.identity.get(part, "") for result in results}
+        if part == "contents":
+            # Who did not look at the bytes knows nothing of them: that is no difference.
+            values.discard("")
+        if part == "transform" and (not transform or len(results) < 2):
+            continue
+        # A transform without an identity is not known to be the same as any.
+        if len(values) > 1 or (part == "transform" and "" in values):
+            found.append(word)
+    return tuple(found)
+
+
+def verified(reports: Sequence[Report], benchmark: str) -> bool:
+    """Whether all the reports that have a benchmark know its images by their bytes."""
+    results = [result for report in reports if (result := report.result(benchmark))]
+    return all(result.verified for result in results)
 
 
 def comparison_markdown(reports: Sequence[Report], names: Sequence[str]) -> str:
@@ -106,10 +142,9 @@ def comparison_markdown(reports: Sequence[Report], names: Sequence[str]) -> str:
         values = [row.value(place) for place in range(len(names))]
         shown = ["-" if value is None else f"{value:.2f}" for value in values]
         better = "lower" if any(m and m.lower_is_better for m in row.found) else "higher"
-        notes = {m.note for m in row.found if m and m.value is not None}
-        note = "; ".join(sorted(notes)) or "withheld"
+        note = row.note or "withheld"
         if row.differs:
-            note = f"**not comparable**: other {', '.join(row.differs)}"
+            note = note.replace("not comparable", "**not comparable**", 1)
         lines.append([row.benchmark, row.name, better, *shown, note])
     head = ("benchmark", "number, %", "better", *names, "note")
     return markdown_table(head, lines) + "\n"

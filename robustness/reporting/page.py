@@ -111,10 +111,8 @@ def _table(rows: Sequence[Row], names: Sequence[str]) -> str:
     for row in rows:
         best = _best(row)
         cells = "".join(_number(row, place, best) for place in range(len(names)))
-        notes = sorted({m.note for m in row.found if m and m.note})
-        note = (
-            f"not comparable: other {', '.join(row.differs)}" if row.differs else "; ".join(notes)
-        )
+        withheld = sorted({m.note for m in row.found if m and m.value is None and m.note})
+        note = "; ".join(dict.fromkeys([*filter(None, [row.note]), *withheld]))
         kind = ' class="odd"' if row.differs else ""
         body.append(
             f"<tr><td>{escape(row.benchmark)}</td><td>{escape(row.name)}</td><td>{_better(row)}</td>"

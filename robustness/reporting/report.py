@@ -133,7 +133,11 @@ def _row(report: Report, metric: Metric) -> list[str]:
 
 
 def _how(result: Result) -> str:
-    return f"- {result.benchmark} ({result.folder}; {result.label}): {result.transform}"
+    how = "by their bytes" if result.verified else "by name and size"
+    return (
+        f"- {result.benchmark} ({result.folder}; {result.label}; images known {how}): "
+        f"{result.transform}"
+    )
 
 
 def _severity_table(result: Result) -> str:

@@ -29,8 +29,9 @@ class Result:
         folder: Folder under the data root.
         label: What must stand beside every number: which files, which subset.
         transform: How images were prepared, in words.
-        identity: Digests of the transform and of the images' names, what made them, and the number
-            of images of each cell: two results with the same are comparable.
+        identity: Digests of the transform ("" where nothing tells it from others), of the images'
+            names and sizes and what made them, and of their bytes ("" where they were not read for
+            it), and the number of images of each cell: two results with the same are comparable.
         images: Images that each cell must have counted.
         required: Cells that a complete benchmark has.
         cells: What was found.
@@ -51,6 +52,11 @@ class Result:
     gaps: list[Gap] = field(default_factory=list)
     attacks: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verified(self) -> bool:
+        """Whether the images are known by their bytes, not by names and sizes alone."""
+        return bool(self.identity.get("contents"))
 
     def whole(self, cell: str) -> Counts | None:
         """The counts of a cell that lacks nothing, or None."""

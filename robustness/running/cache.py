@@ -12,11 +12,9 @@ from robustness.errors import UsageError
 from robustness.files import write_atomically
 from robustness.rules.judging import Counts
 from robustness.running import predictions
+from robustness.running.identity import NEAR
 
 _logger = logging.getLogger(__name__)
-
-_NEAR = 1e-4
-"""How far answers to the fixed input may be apart, of their largest: rounding, no other model."""
 
 
 class Kept(NamedTuple):
@@ -36,8 +34,8 @@ class Kept(NamedTuple):
 class Cache:
     """Finished cells by key.
 
-    A key is a flat dictionary of data that decides the counts. The model's answer to a fixed input
-    decides too, and stands beside the key because it is compared up to rounding.
+    A key is a flat dictionary of data that decides the counts. The model's answers to fixed
+    pictures decide too, and stand beside the key because they are compared up to rounding.
 
     Args:
         folder: Where they are kept; None keeps nothing.
@@ -97,7 +95,7 @@ def _near(kept: tuple[float, ...], asked: tuple[float, ...]) -> bool:
     if len(kept) != len(asked):
         return False
     scale = max((abs(value) for value in asked), default=0.0)
-    return bool(np.allclose(kept, asked, rtol=0, atol=_NEAR * scale))
+    return bool(np.allclose(kept, asked, rtol=0, atol=NEAR * scale))
 
 
 def _check(key: dict[str, str], counts: Counts, content: str) -> str:

@@ -13,7 +13,7 @@ from robustness.running.subject import Subject
 
 def seconds_per_image(subject: Subject, loop: Loop) -> float:
     """Time of the model alone for one image of a batch, measured once."""
-    one = subject.probe()
+    one = subject.example
     batch = one.expand(loop.batch_size, *one.shape).to(loop.team.device)
     with torch.inference_mode():
         loop.model(batch[:1])
@@ -33,7 +33,8 @@ def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> li
     to_do = attacked = 0
     for planned in plan(request, subject):
         cells = list(planned.cells(subject, loop.dtype))
-        cached = [c for c in cells if c.listing.samples and cache.load(c.key, subject.answer)]
+        kept = planned.kept_in(cache)
+        cached = [c for c in cells if c.listing.samples and kept.load(c.key, planned.answer)]
         images = sum(len(cell.listing.samples) for cell in cells)
         row = planned.benchmark
         to_do += sum(
@@ -43,9 +44,7 @@ def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> li
         )
         attacked += sum(cell.attacked is not None and cell not in cached for cell in cells)
         result = planned.result()
-        result.cells = {
-            cell.name: CellResult({}, cell.gaps, list(cell.listing.notes)) for cell in cells
-        }
+        result.cells = {cell.name: CellResult({}, cell.gaps, cell.notes) for cell in cells}
         lines += [
             f"{planned.benchmark.name}: {images} images in {len(cells)} cells "
             f"({len(cached)} cached) of {planned.source.folder}; {result.label}",

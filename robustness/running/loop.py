@@ -14,13 +14,38 @@ from timm.utils.distributed import init_distributed_device_so
 from torch.utils.data import DataLoader
 
 from robustness.data.gaps import Gap, Kind, some
-from robustness.data.images import CellImages
-from robustness.errors import UsageError
+from robustness.data.inputs import CellImages, collate
+from robustness.errors import UsageError, first_line, leave_interrupts
 from robustness.rules.judging import Counts, Verdict, judge
 from robustness.running.attacks import Attacked
 from robustness.running.predictions import Table
 
 T = TypeVar("T")
+
+
+def check_device(name: str) -> None:
+    """Whether something can be computed there.
+
+    Raises:
+        UsageError: torch knows no such device, or this machine has none.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"--device must be one that torch knows, got {name}.") from error
+    if device.type == "cuda":
+        # Not tried: each process would fill memory of the first one.
+        if not torch.cuda.is_available():
+            raise UsageError(f"--device {name}: there is no CUDA device.")
+        if (device.index or 0) >= torch.cuda.device_count():
+            count = torch.cuda.device_count()
+            raise UsageError(f"--device {name}: there are {count} CUDA devices, from cuda:0 on.")
+        return
+    try:
+        torch.zeros(1, device=device).item()
+    # What is not there, not built in or holds no numbers refuses in many ways.
+    except Exception as error:
+        raise UsageError(f"--device {name} cannot be used: {first_line(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -152,6 +177,9 @@ def run_cell(
         images: Of the cell.
         rule: Name of the rule.
         attacked: The attack on the images, which are then pixels in [0, 1]; None for none.
+
+    Raises:
+        UsageError: The transform does not take an image, or gives no tensor of it.
     """
     began = time.monotonic()
     batches = _batches(loop, images)[loop.team.rank :: loop.team.size]
@@ -159,32 +187,39 @@ def run_cell(
         images,
         batch_sampler=batches,
         num_workers=min(loop.workers, len(batches)),
+        collate_fn=collate,
+        worker_init_fn=leave_interrupts,
         pin_memory=loop.team.device.type == "cuda",
     )
     counts: Counter[str] = Counter()
     trouble: list[tuple[str, str]] = []
     rows: list[np.ndarray[Any, Any]] = []
+    failure = ""
     waited, asked = 0.0, time.monotonic()
-    for pixels, targets, indices, troubles in loader:
+    for batch in loader:
         waited += time.monotonic() - asked
-        keys = [images.samples[i].key for i in indices.tolist()]
-        trouble += [(what, key) for what, key in zip(troubles, keys, strict=True) if what]
-        readable = torch.tensor([what not in _NOTHING_TO_JUDGE for what in troubles])
-        if readable.any():
-            kept = [key for key, ok in zip(keys, readable.tolist(), strict=True) if ok]
-            verdict = _judged(loop, pixels[readable], targets[readable], kept, rule, attacked)
+        failure = batch.failure
+        if failure:
+            break
+        keys = [images.samples[i].key for i in batch.indices.tolist()]
+        trouble += [(what, key) for what, key in zip(batch.troubles, keys, strict=True) if what]
+        if batch.judged.any():
+            kept = [key for key, ok in zip(keys, batch.judged.tolist(), strict=True) if ok]
+            targets = batch.targets[batch.judged]
+            verdict = _judged(loop, batch.pixels, targets, kept, rule, attacked)
             counts.update(verdict.counts)
             found = (column for column in verdict.predictions if column is not None)
-            columns = (indices[readable], targets[readable], *found)
+            columns = (batch.indices[batch.judged], targets, *found)
             rows.append(np.stack([c.double().cpu().numpy() for c in columns], axis=1))
         asked = time.monotonic()
+    # One process's failure is everyone's: the others would wait for what it never sends.
+    for said in loop.team.everything(failure):
+        if said:
+            raise UsageError(said)
     outcome = _join(loop.team, images, dict(counts), trouble, rows)
     outcome.seconds = time.monotonic() - began
     outcome.waiting = waited / max(outcome.seconds, 1e-9)
     return outcome
-
-
-_NOTHING_TO_JUDGE = (Kind.UNREADABLE, Kind.WRONG_LENGTH)
 
 
 def _batches(loop: Loop, images: CellImages) -> list[list[int]]:

@@ -11,10 +11,10 @@ import torch
 import vit_ls
 from robustness.data.benchmarks import SINGLE, Benchmark
 from robustness.data.gaps import Gap, Kind
-from robustness.data.images import CellImages, probe_picture
+from robustness.data.inputs import CellImages, probe_pictures
 from robustness.data.listing import Listing, digest
 from robustness.data.sources import Places, Source
-from robustness.errors import UsageError
+from robustness.errors import UsageError, shown
 from robustness.files import write_atomically
 from robustness.rules.metrics import metrics
 from robustness.rules.protocols import Protocol
@@ -29,6 +29,9 @@ _logger = logging.getLogger(__name__)
 
 _ELSEWHERE_TOO = ("names", "sizes", "made", "fingerprint")
 """What tells images from others on another machine too, where times of modification do not."""
+
+_CONTENTS = "images_contents"
+"""The part of a cell's key that the bytes of its images decide."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class PlannedCell:
         name: Of the cell.
         listing: Its images, already the subset where one is asked for.
         gaps: Why it cannot be whole.
+        notes: What was passed over, and why it is not kept.
         key: Of its counts in the cache.
         source: Cell that its images are of.
         attacked: The attack on them, or None.
@@ -68,6 +72,7 @@ class PlannedCell:
     name: str
     listing: Listing
     gaps: list[Gap]
+    notes: list[str]
     key: dict[str, str]
     source: str
     attacked: Attacked | None = None
@@ -80,14 +85,43 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class PlannedBenchmark:
-    """One benchmark that was found, with the transform of its images."""
+    """One benchmark that was found, with the transform of its images.
+
+    Attributes:
+        benchmark: Row of the table.
+        source: Its images.
+        protocol: The transform.
+        answers: What the model says to the protocol's fixed pictures; None where it refuses one.
+        wanted: Images of each cell.
+        verify: Know images by their bytes.
+        attacks: On its clean images.
+    """
 
     benchmark: Benchmark
     source: Source
     protocol: Protocol
+    answers: tuple[float, ...] | None
     wanted: int
     verify: bool
     attacks: Sequence[Attack] = ()
+
+    @property
+    def answer(self) -> tuple[float, ...]:
+        """The answers to fixed pictures, beside the cache's key."""
+        return self.answers or ()
+
+    @property
+    def unknown(self) -> str:
+        """Why nothing tells this transform or model from another one; "" where something does."""
+        if self.protocol.refusal:
+            return f"not cached: the transform refuses a fixed picture ({self.protocol.refusal})"
+        if self.answers is None:
+            return "not cached: the model refuses a fixed picture"
+        return ""
+
+    def kept_in(self, cache: Cache) -> Cache:
+        """The cache, or one that keeps nothing: what is not known cannot be known again."""
+        return Cache(None) if self.unknown else cache
 
     def cells(self, subject: Subject, dtype: torch.dtype) -> Iterator[PlannedCell]:
         """List the cells one after the other: all at once would be millions of names."""
@@ -96,7 +130,8 @@ class PlannedBenchmark:
             listing = self.source.listing(name)
             gaps = list(listing.problems)
             found = len(listing.samples)
-            if found != row.images and not any(gap.kind == Kind.NO_FOLDER for gap in gaps):
+            # Where there is no image, what is wrong with the place says why.
+            if found != row.images and (found or not gaps):
                 gaps.append(Gap(Kind.COUNT, f"{found} images of {row.images}"))
             chosen = listing if self.wanted == row.images else listing.subset(self.wanted)
             images = self.source.identity(chosen, name, verify=self.verify)
@@ -105,13 +140,14 @@ class PlannedBenchmark:
                 "benchmark": row.name,
                 "cell": name,
                 "rule": row.rule_of(name),
-                "transform": self.protocol.identity,
+                "transform": self.protocol.identity or "",
                 "border": str(row.border),
                 "dtype": str(dtype),
                 "version": vit_ls.__version__,
                 **{f"images_{what}": value for what, value in images.items()},
             }
-            plain = PlannedCell(name, chosen, gaps, key, name)
+            notes = [*chosen.notes, *([self.unknown] if self.unknown else [])]
+            plain = PlannedCell(name, chosen, gaps, notes, key, name)
             yield plain
             if name == SINGLE[0]:
                 yield from (self._under(attack, plain) for attack in self.attacks)
@@ -130,10 +166,10 @@ class PlannedBenchmark:
         return Result(
             self.benchmark.name,
             self.benchmark.numbers,
-            self.source.folder.name,
+            shown(self.source.folder.name),
             label,
             self.protocol.description,
-            {"transform": self.protocol.identity, "images": str(self.wanted)},
+            {"transform": self.protocol.identity or "", "images": str(self.wanted)},
             self.wanted,
             list(self.benchmark.cells),
             gaps=self.source.problems(),
@@ -151,6 +187,7 @@ def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
     found = [(row, request.places.source(row)) for row in request.benchmarks]
     if request.attacks:
         _check_attacks(request, subject, [row for row, source in found if source])
+    made: dict[tuple[str, int | None], tuple[Protocol, tuple[float, ...] | None]] = {}
     for row, source in found:
         if source is None:
             continue
@@ -159,10 +196,13 @@ def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
                 f"{row.name} needs a model of {' or '.join(map(str, row.num_classes))} classes, "
                 f"got {subject.name} with {subject.num_classes}."
             )
-        protocol = subject.protocol(row.protocol, row.image_size)
+        same = row.protocol, row.image_size
+        if same not in made:
+            protocol = subject.protocol(*same)
+            made[same] = protocol, subject.answer_to(protocol)
         wanted = min(request.max_images or row.images, row.images)
         attacks = request.attacks if row.takes_attacks else ()
-        yield PlannedBenchmark(row, source, protocol, wanted, request.verify, attacks)
+        yield PlannedBenchmark(row, source, *made[same], wanted, request.verify, attacks)
 
 
 def _check_attacks(request: Request, subject: Subject, rows: Sequence[Benchmark]) -> None:
@@ -180,8 +220,8 @@ def _check_attacks(request: Request, subject: Subject, rows: Sequence[Benchmark]
     device = next((p.device for p in subject.model.parameters()), torch.device("cpu"))
     for row in (row for row in rows if row.takes_attacks):
         protocol = subject.protocol(row.protocol, row.image_size)
-        picture = probe_picture(240, 320).convert("L" if subject.channels == 1 else "RGB")
-        pixels = protocol.pixels(picture)[None].to(device)
+        mode = "L" if subject.channels == 1 else "RGB"
+        pixels = protocol.pixels(probe_pictures(row.image_size, mode)[0])[None].to(device)
         for attack in request.attacks:
             attacked = Attacked(attack, protocol.normalisation)
             attacked.check(subject.model, pixels, subject.name)
@@ -205,12 +245,18 @@ def run(
     for planned in plan(request, subject):
         result = planned.result()
         data: list[str] = []
+        contents: list[str] = []
+        kept = planned.kept_in(cache)
+        if planned.unknown:
+            _logger.warning("%s: %s", planned.benchmark.name, planned.unknown)
         for cell in planned.cells(subject, loop.dtype):
-            result.cells[cell.name] = _cell_result(planned, cell, subject, loop, cache, output)
+            result.cells[cell.name] = _cell_result(planned, cell, subject, loop, kept, output)
             if cell.attacked is None:
                 images = (cell.key.get(f"images_{what}", "") for what in _ELSEWHERE_TOO)
                 data += [cell.name, *images]
+                contents.append(cell.key.get(_CONTENTS, ""))
         result.identity["data"] = digest(data)
+        result.identity["contents"] = digest(contents) if all(contents) else ""
         report.results.append(result)
     asked_in_vain = request.named and bool(report.absent)
     withheld = any(m.value is None and not m.optional for m in metrics(report))
@@ -245,11 +291,11 @@ def _cell_result(
     cache: Cache,
     output: Path | None,
 ) -> CellResult:
-    notes = list(cell.listing.notes)
+    notes = cell.notes
     if not cell.listing.samples:
         return CellResult({}, cell.gaps or [Gap(Kind.NO_IMAGES, "no images")], notes)
     where = f"{planned.benchmark.name} {cell.name}"
-    kept = loop.team.by_first(lambda: cache.load(cell.key, subject.answer))
+    kept = loop.team.by_first(lambda: cache.load(cell.key, planned.answer))
     gaps = cell.gaps
     if kept is not None:
         _logger.info("%s: cached", where)
@@ -272,7 +318,7 @@ def _cell_result(
         gaps = gaps + outcome.gaps()
         if not outcome.gaps():
             finished = kept
-            loop.team.by_first(lambda: cache.store(cell.key, subject.answer, finished))
+            loop.team.by_first(lambda: cache.store(cell.key, planned.answer, finished))
     if output is not None:
         name, written = planned.benchmark.name, kept
         file = predictions.file_of(output, name, cell.name, written.kind)

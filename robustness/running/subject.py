@@ -1,9 +1,9 @@
 """The model under test: built by timm, loaded, hashed."""
 
 import difflib
-import hashlib
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -14,15 +14,18 @@ import torch
 from timm.data import resolve_model_data_config
 
 import vit_ls  # noqa: F401 - registers its models with timm
-from robustness.data.images import probe_picture
 from robustness.data.labels import wnid_to_index
-from robustness.errors import UsageError
+from robustness.data.listing import digest
+from robustness.errors import UsageError, first_line
 from robustness.rules.protocols import Protocol, protocol_for
+from robustness.running.identity import answers, check_steady, plain_state, weights_digest
 from vit_ls.config import ConfigError
 from vit_ls.errors import CheckpointError
 from vit_ls.models.wrappers import Which
 from vit_ls.paper import named
 from vit_ls.run import as_trained, class_names, load_weights, named_by
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Subject:
         num_classes: Length of the model's answer.
         channels: 3 for RGB, 1 for grey.
         protocol: Makes the transform of a protocol for images of a side (None where it varies).
-        probed: A protocol that there is.
-        answer: What the model says to a fixed picture: its class scores.
+        attributes: Digest of what the model holds beside its state (`identity.plain_state`).
+        example: A fixed picture as the model takes it: [C, H, W].
         which: Of a checkpoint: "raw" for its weights, "ema" for their average; else "".
     """
 
@@ -52,13 +55,13 @@ class Subject:
     num_classes: int
     channels: int
     protocol: Callable[[str, int | None], Protocol]
-    probed: str
-    answer: tuple[float, ...]
+    attributes: str
+    example: torch.Tensor
     which: Which | Literal[""] = ""
 
     @property
     def identity(self) -> dict[str, str]:
-        """What the model is, for the cache's key; `answer` is compared beside it."""
+        """What the model is, for the cache's key; `answer_to` is compared beside it."""
         kind = type(self.model)
         return {
             "model": self.name,
@@ -66,11 +69,18 @@ class Subject:
             "arguments": json.dumps(self.arguments, sort_keys=True),
             "weights": self.weights,
             "which": self.which,
+            "attributes": self.attributes,
         }
 
-    def probe(self) -> torch.Tensor:
-        """A fixed picture as the model takes it: [C, H, W]."""
-        return _probe(self.protocol, self.probed, self.channels)
+    def answer_to(self, protocol: Protocol) -> tuple[float, ...] | None:
+        """What the model says to a protocol's fixed pictures; None where it refuses one."""
+        try:
+            found = answers(self.model, protocol.probes)
+        # Whatever a foreign model raises for an input that it cannot take.
+        except Exception:
+            _logger.debug("%s refuses a fixed picture", self.name, exc_info=True)
+            return None
+        return tuple(found.flatten().tolist())
 
 
 def make_subject(
@@ -81,29 +91,36 @@ def make_subject(
     origin: str = "caller",
     arguments: Mapping[str, Any] | None = None,
     channels: int = 3,
-    probed: str = "model",
+    probed: tuple[str, int | None] = ("model", None),
     which: Which | Literal[""] = "",
 ) -> Subject:
     """A subject of any model that answers images [B, C, H, W] with scores [B, classes].
 
+    Args:
+        model: It is put in eval mode.
+        protocol: Makes the transform of a protocol for images of a side.
+        name: Of the model.
+        origin: Where its weights are from.
+        arguments: What it was built with.
+        channels: 3 for RGB, 1 for grey.
+        probed: A protocol, and a side of images, to try the model with.
+
     Raises:
-        UsageError: The answer has another shape, or the model cannot take the transform's images.
+        UsageError: The answer has another shape, the model cannot take the transform's images, or
+            it draws random numbers.
     """
     model = model.eval()
-    parameter = next(model.parameters(), None)
-    device = torch.device("cpu") if parameter is None else parameter.device
-    pixels = _probe(protocol, probed, channels)[None].to(device)
-    try:
-        with torch.inference_mode():
-            scores = model(pixels)
-    # Whatever a foreign model raises for an input that it cannot take.
-    except Exception as error:
-        shape = tuple(pixels.shape)
-        raise UsageError(f"{name} cannot take images {shape}: {_first_line(error)}") from error
-    if not isinstance(scores, torch.Tensor) or scores.ndim != 2:
-        got = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
-        raise UsageError(f"{name} must answer with scores [B, classes], got {got}.")
-    answer = tuple(scores[0].float().tolist())
+    tried = protocol(*probed)
+    if not tried.probes:
+        raise UsageError(
+            f"transform takes none of the fixed pictures ({tried.refusal}); an image_size in the "
+            "YAML of one's own benchmark sets theirs."
+        )
+    held = plain_state(model)
+    taken = _taken(model, tried.probes, name)
+    scores = check_steady(model, taken, name)
+    # What a forward pass changes is a count or what the model keeps for the next one.
+    still = {k: v for k, v in plain_state(model).items() if held.get(k) == v}
     texts = {key: repr(value) for key, value in sorted((arguments or {}).items())}
     return Subject(
         model,
@@ -114,17 +131,33 @@ def make_subject(
         scores.shape[1],
         channels,
         protocol,
-        probed,
-        answer,
+        digest(f"{key}={still[key]}\n" for key in sorted(still)),
+        taken[0],
         which,
     )
 
 
-def _probe(
-    protocol: Callable[[str, int | None], Protocol], probed: str, channels: int
-) -> torch.Tensor:
-    mode = "L" if channels == 1 else "RGB"
-    return protocol(probed, None).apply(probe_picture(240, 320).convert(mode))
+def _taken(model: torch.nn.Module, probes: Sequence[torch.Tensor], name: str) -> list[torch.Tensor]:
+    """The pictures that the model takes.
+
+    Raises:
+        UsageError: It takes none, or answers with something else than scores.
+    """
+    taken, refused = [], ""
+    for pixels in probes:
+        try:
+            answers(model, [pixels])
+        except UsageError:
+            raise
+        # Whatever a foreign model raises for an input that it cannot take.
+        except Exception as error:
+            shape = (1, *pixels.shape)
+            refused = refused or f"{name} cannot take images {shape}: {first_line(error)}"
+        else:
+            taken.append(pixels)
+    if not taken:
+        raise UsageError(refused)
+    return taken
 
 
 def build_subject(
@@ -235,7 +268,7 @@ def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> torch.nn.Mod
     # Hubs, caches and constructors fail with errors of many kinds; all mean that there is no model.
     except Exception as error:
         what = "released weights cannot be had" if pretrained else "cannot be built"
-        raise UsageError(f"{name}: {what}: {_first_line(error)}") from error
+        raise UsageError(f"{name}: {what}: {first_line(error)}") from error
     return model
 
 
@@ -245,18 +278,3 @@ def _load(model: torch.nn.Module, checkpoint: Path, weights: str) -> Which:
             return load_weights(model, checkpoint, weights=weights)
     except ConfigError as error:
         raise UsageError(str(error)) from error
-
-
-def weights_digest(model: torch.nn.Module) -> str:
-    """SHA-256 over the state: the same for the same numbers, whatever file they came from."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -192,8 +192,9 @@ def test_eps_norm_and_steps_are_in_the_label_and_in_the_cache_s_key(
         {"eps": "2/255", "attack_steps": 5},
     ]
     names, cells = [], []
-    for options in asked:
-        kept = {"attacks": ["pgd"], "cache": tmp_path / "cache", "output": tmp_path / "out"}
+    for number, options in enumerate(asked):
+        out = tmp_path / f"out{number}"
+        kept = {"attacks": ["pgd"], "cache": tmp_path / "cache", "output": out}
         report = attacked(model, tmp_path, file, **kept, **options)
         names.append(robust(report).name)
         cells += list(report.results[0].attacks)

@@ -41,11 +41,11 @@ def objectnet(bench: Bench, **names_of: str) -> Path:
 
 
 def framed(path: Path, answer: int) -> None:
-    """A picture with a border of one pixel that would change the answer."""
+    """A picture with a frame of two pixels, as the authors cut off; it would change the answer."""
     paint(path, answer, 32)
     with Image.open(path) as inner:
-        whole = Image.new("RGB", (34, 34), (255, 0, 0))
-        whole.paste(inner, (1, 1))
+        whole = Image.new("RGB", (36, 36), (255, 0, 0))
+        whole.paste(inner, (2, 2))
     whole.save(path)
 
 

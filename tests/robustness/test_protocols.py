@@ -46,8 +46,33 @@ def test_the_paper_resizes_and_crops_once_more(image: Image.Image) -> None:
     resized = image.resize((256, 256), Image.Resampling.BICUBIC)
     expected = TF.normalize(TF.to_tensor(TF.center_crop(resized, 224)), MEAN, STD)
     assert torch.equal(protocol.apply(image), expected)
-    assert "crop_pct 0.875, bicubic" in protocol.description
+    words = "resized 224x224 -> 256x256 bicubic, the centre 224x224 of 256x256 cut out; mean"
+    assert protocol.description.startswith(words)
 
 
-def test_other_benchmarks_get_the_models_own_crop() -> None:
-    assert "crop_pct 0.875" in protocol_for("model", config(224), None).description
+@pytest.mark.parametrize(
+    ("mode", "crop_pct", "words"),
+    [
+        ("center", 0.875, "shorter side resized to 256 bicubic, the centre 224x224 cut out; mean"),
+        ("squash", 1.0, "resized to 224x224 bicubic, whatever its proportions, the centre 224x224"),
+        ("border", 1.0, "resized to fit into 224x224 bicubic, the centre 224x224 cut out, padded"),
+    ],
+)
+def test_other_benchmarks_get_the_models_own_crop(mode: str, crop_pct: float, words: str) -> None:
+    asked = config(224) | {"crop_mode": mode, "crop_pct": crop_pct}
+    assert protocol_for("model", asked, None).description.startswith(words)
+
+
+def test_images_of_any_size_are_not_said_to_be_fed_unchanged(image: Image.Image) -> None:
+    protocol = protocol_for("unchanged", config(288), None)
+    said = "shorter side resized to 288 bicubic, the centre 288x288 cut out; mean"
+    assert protocol.description.startswith(said)
+    wide = image.resize((448, 224))
+    cut = TF.center_crop(wide.resize((576, 288), Image.Resampling.BICUBIC), 288)
+    assert torch.equal(protocol.apply(wide), TF.normalize(TF.to_tensor(cut), MEAN, STD))
+
+
+def test_grey_models_are_described_too() -> None:
+    grey = config(32) | {"input_size": (1, 32, 32), "mean": (0.5,), "std": (0.5,)}
+    grey |= {"crop_mode": "border", "crop_pct": 1.0}
+    assert protocol_for("model", grey, 32).description.startswith("fed unchanged at 32x32")
