@@ -38,7 +38,7 @@ def ending(work: Callable[[], int], *, speaks: bool = True) -> int:
 
 
 def leave_interrupts(_: int = 0) -> None:
-    """Do not hear Ctrl-C, which reaches all processes of a terminal: the first one ends the rest."""
+    """Do not hear Ctrl-C, which reaches all processes of a terminal: the first ends the rest."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -104,6 +104,7 @@ def make_subject(
         arguments: What it was built with.
         channels: 3 for RGB, 1 for grey.
         probed: A protocol, and a side of images, to try the model with.
+        which: Of a checkpoint: "raw" for its weights, "ema" for their average; else "".
 
     Raises:
         UsageError: The answer has another shape, the model cannot take the transform's images, or

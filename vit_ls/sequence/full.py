@@ -1,7 +1,6 @@
 """Full attention on sequences: what the others are measured against."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_ls.layers.projections import LinearQKV
@@ -62,11 +61,7 @@ class FullAttention1d(nn.Module):
         mask = None
         if seen is not None:
             mask = (seen | ~seen.any(1, keepdim=True))[:, None, None, :]
-        if self.training and self.attn_drop > 0:
-            y = F.scaled_dot_product_attention(q, k, v, mask, self.attn_drop)
-        else:
-            y = attend(q, k, v, mask)
-        y = merge_heads(y)
+        y = merge_heads(attend(q, k, v, mask, drop=self.attn_drop if self.training else 0.0))
         if seen is not None:
             y = y.masked_fill(~seen.unsqueeze(2), 0.0)
         y = self.proj(y)

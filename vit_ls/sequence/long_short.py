@@ -14,7 +14,6 @@ from vit_ls.ops import (
     long_short_attention,
     window_halo,
 )
-from vit_ls.sequence.dropping import attend_dropping
 from vit_ls.sequence.spans import check_probability, check_row, row_mask
 
 
@@ -75,11 +74,11 @@ class LongShortAttention1d(LongShortAttention):
             window=window,
             rank=rank,
             dual_ln=dual_ln,
+            attn_drop=check_probability(attn_drop),
             device=device,
             dtype=dtype,
         )
-        self.dim = dim
-        self.attn_drop, self.cls_token = check_probability(attn_drop), cls_token
+        self.dim, self.cls_token = dim, cls_token
         if dual_ln and cls_token and self.norm_projected is None:
             self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
         self.alone = window == 0 and rank == 0
@@ -123,23 +122,15 @@ class LongShortAttention1d(LongShortAttention):
 
     def _attend(self, q: Tensor, kv: Tensor, front: Tensor | None, real: Tensor | None) -> Tensor:
         """[B,1,N,C], [2,B,1,N,C] and [2,B,F,C] -> [B,1,N,C]."""
-        if self.training and self.attn_drop > 0:
-            return attend_dropping(
-                q[:, 0],
-                kv[:, :, 0],
-                front,
-                row_mask(None if real is None else real[:, 0], q[:, 0]),
-                window=self.window[1],
-                halo=self.halo[1],
-                num_heads=self.num_heads,
-                p=self.attn_drop,
-            ).unsqueeze(1)
         mask = None
         if self.window[0]:
             mask = halo_mask(1, q.shape[2], self.window, self.halo, q.device)
         windows = Windows(self.window, self.halo, mask, real)
         return long_short_attention(
-            q, kv, front, None, Positions(), windows, num_heads=self.num_heads, impl=self.impl
+            *(q, kv, front, None, Positions(), windows),
+            num_heads=self.num_heads,
+            impl=self.impl,
+            drop=self.attn_drop.p if self.training else 0.0,
         )
 
     def _project(self, x: Tensor, kv: Tensor, real: Tensor | None) -> Tensor | None:
