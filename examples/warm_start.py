@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import train
 from vit_ls.data.digits import Digits
+from vit_ls.run import built_from
 
 ROOT = Path(__file__).parents[1]
 BEST = "model_best.pth.tar"
@@ -63,23 +65,22 @@ def first_losses(path: str) -> dict[str, float]:
     cfg: Any = timm.get_pretrained_cfg(TARGET)
     images = torch.stack([normalize(to_tensor(x), cfg.mean, cfg.std) for x, _ in digits])
     labels = torch.tensor(digits.targets)
-    overlay = {"file": path, "num_classes": 10}
-    warm: dict[str, Any] = {"pretrained": True, "pretrained_cfg_overlay": overlay}
+
+    def warm(name: str, **options: Any) -> Any:
+        make = partial(timm.create_model, name, num_classes=10, **options)
+        return built_from(make, Path(path), {"num_classes": 10})
+
     torch.manual_seed(0)
-    silent = timm.create_model(TARGET, num_classes=10, **warm)
+    silent = warm(TARGET)
     for name, parameter in silent.named_parameters():
         if ".norm_projected." in name:
             torch.nn.init.zeros_(parameter)
     models = {
-        f"{SOURCE} itself": timm.create_model(SOURCE, num_classes=10, **warm),
-        f"{TARGET} from it": timm.create_model(TARGET, num_classes=10, **warm),
+        f"{SOURCE} itself": warm(SOURCE),
+        f"{TARGET} from it": warm(TARGET),
         "the same, projected keys and values zero": silent,
-        "the same, no projection (rank 0)": timm.create_model(
-            TARGET, num_classes=10, rank=0, **warm
-        ),
-        "the same, neither projection nor DualLN": timm.create_model(
-            TARGET, num_classes=10, rank=0, dual_ln=False, **warm
-        ),
+        "the same, no projection (rank 0)": warm(TARGET, rank=0),
+        "the same, neither projection nor DualLN": warm(TARGET, rank=0, dual_ln=False),
         f"{TARGET} from nothing": timm.create_model(TARGET, num_classes=10),
     }
     return {name: _loss(model, images, labels) for name, model in models.items()}

@@ -21,12 +21,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import timm
 import torch
 from IPython.display import Image, Markdown
 from torchvision.transforms import Compose, Normalize, ToTensor
 
-import vit_ls  # registers the models
+import vit_ls
 from robustness import evaluate
 from robustness.rules.metrics import metrics
 
@@ -43,8 +42,8 @@ checkpoint = WORK / "run" / "model_best.pth.tar"
 # Any module and any transform: here the checkpoint, read without running code that a file may hold.
 
 # %%
-model = timm.create_model("test_cvt_ls", num_classes=10, checkpoint_path=str(checkpoint)).eval()
-config = timm.data.resolve_model_data_config(model)
+model = vit_ls.load(checkpoint)
+config = model.run.data_config
 transform = Compose([ToTensor(), Normalize(config["mean"], config["std"])])
 report = evaluate(
     model, transform, suites=["digits"], name="digits model", max_images=60, output=WORK / "report"

@@ -25,6 +25,7 @@ from robustness.running.describe import describe
 from robustness.running.loop import Team, spare_workers
 from robustness.running.subject import Subject, build_subject
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
+from vit_ls.run import run_settings
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -144,6 +145,8 @@ def _subject(args: argparse.Namespace, rows: Sequence[Benchmark]) -> Subject:
     classes = {row.num_classes[0] for row in rows}
     # A model of another benchmark's classes is asked for by name alone; ImageNet's must bring 1000.
     own_head = next(iter(classes)) if len(classes) == 1 and 1000 not in classes else None
+    if args.checkpoint is not None and args.checkpoint.is_file() and run_settings(args.checkpoint):
+        own_head = None  # a run knows how many it had
     return build_subject(
         args.model,
         checkpoint=args.checkpoint,

@@ -7,6 +7,7 @@ from documents import PAGES, blocks_of, run
 from safetensors.torch import save_file
 
 import vit_ls
+from vit_ls.config import TrainConfig, asdict
 
 BLOCKS = [
     pytest.param(block, id=str(block), marks=[pytest.mark.slow] if block.slow else [])
@@ -22,12 +23,20 @@ _FILES = {
 }
 """Files of weights that pages name, and a model with their layout: here the weights are random."""
 
+_RUN = "output/RUN/model_best.pth.tar"
+"""The checkpoint of a run that pages name."""
+
 
 def bring_files(code, folder):
     for name, model in _FILES.items():
         if f'"{name}"' in code:
             save = save_file if name.endswith(".safetensors") else torch.save
             save(timm.create_model(model).state_dict(), folder / name)
+    if f'"{_RUN}"' in code:
+        settings = asdict(TrainConfig(model="test_vil_ls", num_classes=10, img_size=32))
+        state = timm.create_model("test_vil_ls", num_classes=10, img_size=32).state_dict()
+        (folder / _RUN).parent.mkdir(parents=True)
+        torch.save({"epoch": 0, "args": settings, "state_dict": state}, folder / _RUN)
 
 
 @pytest.mark.filterwarnings("ignore")  # of other libraries, and of weights that start anew

@@ -168,6 +168,7 @@ def test_every_program_takes_the_best_weights(
 STUDENT: dict[str, Any] = {"model": "test_vil_ls", "num_classes": 10, "img_size": 32}
 
 
+@pytest.mark.landing
 @pytest.mark.parametrize("asked", ["best", "ema"])
 def test_programs_say_which_weights_they_took(
     asked: str, raw_best: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -228,6 +229,7 @@ def test_what_contradicts_the_checkpoint_is_one_line_with_status_2(
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.landing
 def test_timm_s_name_of_the_flag_means_the_same(raw_best: Path, tmp_path: Path) -> None:
     for flag, which in (("--use-ema", "ema"), ("--no-use-ema", "raw")):
         log = tmp_path / which
@@ -276,6 +278,7 @@ def test_what_is_of_no_run_is_refused(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.landing
 def test_importing_the_package_does_not_import_runs_and_data() -> None:
     rooms = ("run", "data", "config", "engine")
     code = f"import sys, vit_ls; print([m for m in {rooms} if f'vit_ls.{{m}}' in sys.modules])"

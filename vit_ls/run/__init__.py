@@ -4,7 +4,7 @@ from vit_ls.run.building import check_model_name, made, make_model
 from vit_ls.run.checkpoint import read_checkpoint
 from vit_ls.run.classes import check_all_classes, check_classifier, labels_to_use
 from vit_ls.run.files import check_weights_file, read_file
-from vit_ls.run.loading import load_weights, named_by, read_weights
+from vit_ls.run.loading import built_from, load_weights, named_by, read_weights
 from vit_ls.run.of_run import Run, as_trained, built, load
 from vit_ls.run.weights import class_names, run_settings, scores, which_weights
 
@@ -12,6 +12,7 @@ __all__ = [
     "Run",
     "as_trained",
     "built",
+    "built_from",
     "check_all_classes",
     "check_classifier",
     "check_model_name",

@@ -118,7 +118,7 @@ def built_from(
         raise CheckpointError(
             f"{path} holds nothing that fits {_name(model)}: its first tensors are {_list(state)}."
         )
-    _logger.info("starting from the %s weights of %s%s", which, path, _left(path, which))
+    _logger.info("weights: %s, of %s%s", which, path, _left(path, which))
     return model
 
 
@@ -134,7 +134,7 @@ def named_by(flag: str) -> Iterator[None]:
 def _left(path: Path, which: Which) -> str:
     """What a file holds beside the weights that were taken."""
     others = [one for one in held(read_file(path, tensors=False)) if one != which]
-    return f" (--weights {others[0]} would take the other ones)" if others else ""
+    return f", which holds {others[0]} weights too" if others else ""
 
 
 def _check_tensors(state: Mapping[str, Any], own: Mapping[str, Tensor]) -> None:
