@@ -70,7 +70,8 @@ def samples(reader: Any, part: Part) -> Iterator[Sample]:
         image = row.get(reader.input_key)
         path, content = image.get("path") if isinstance(image, dict) else None, _content(image)
         # Without a path its content names it: its place changes from epoch to epoch.
-        name = path or f"{reader.name} {reader.split}, image of CRC {zlib.crc32(content or b''):08x}"
+        mark = f"{zlib.crc32(content or b''):08x}"
+        name = path or f"{reader.name} {reader.split}, image of CRC {mark}"
         yield Sample(str(name), content, _label(reader, row, name))
 
 
