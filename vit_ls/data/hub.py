@@ -1,5 +1,6 @@
 """Hugging Face data sets: their keys, and the images of those that stream (`hfids/`)."""
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,13 @@ def samples(reader: Any, part: Part) -> Iterator[Sample]:
         reader.ds = stream.cast_column(reader.input_key, Image(decode=False))
     # An epoch that goes on with the data from the start has it in another order.
     reader.ds.set_epoch(reader.epoch.value + 2**20 * part.times)
-    for number, row in enumerate(reader.ds):
+    for row in reader.ds:
         image = row.get(reader.input_key)
-        path = image.get("path") if isinstance(image, dict) else None
-        name = path or f"{reader.name} {reader.split}, part {part.number + 1}, image {number}"
-        yield Sample(str(name), _content(image), _label(reader, row, name))
+        path, content = image.get("path") if isinstance(image, dict) else None, _content(image)
+        # Without a path its content names it: its place changes from epoch to epoch.
+        mark = f"{zlib.crc32(content or b''):08x}"
+        name = path or f"{reader.name} {reader.split}, image of CRC {mark}"
+        yield Sample(str(name), content, _label(reader, row, name))
 
 
 def _content(image: Any) -> bytes | None:
