@@ -100,8 +100,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             per_image=bool(config.real_labels or config.per_class),
         )
         if ranks.primary:
-            row = {"model": config.model, "img_size": data_config["input_size"][-1]}
-            row |= engine.summarised(result, config, images.class_to_idx, images.file_names)
+            mixed = engine.mixes_precision(config.amp, ranks.device)
+            about = {
+                "model": config.model,
+                "img_size": data_config["input_size"][-1],
+                "amp": config.amp_dtype if mixed else "off",
+            }
+            row = engine.summarised(result, config, about, images.class_to_idx, images.file_names)
             sys.stdout.write(" ".join(f"{name}={value}" for name, value in row.items()) + "\n")
 
 

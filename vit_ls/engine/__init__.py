@@ -25,7 +25,7 @@ from vit_ls.engine.results import check_reports, summarised
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.teacher import make_teacher
 from vit_ls.engine.trainer import Best, Trainer
-from vit_ls.engine.update import autocast
+from vit_ls.engine.update import autocast, mixes_precision
 from vit_ls.engine.weights import (
     check_weights_file,
     class_names,
@@ -67,6 +67,7 @@ __all__ = [
     "make_model",
     "make_optimizer",
     "make_teacher",
+    "mixes_precision",
     "prepared",
     "read_checkpoint",
     "run_settings",

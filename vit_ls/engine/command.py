@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import NoReturn
 
 import torch
@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.engine.errors import STOPPED_STATUS, EngineError, RunFailedError
 from vit_ls.engine.ranks import Ranks, in_contact, leave, origin
-from vit_ls.engine.update import autocast
+from vit_ls.engine.update import mixes_precision
 
 
 def command_line(name: str, main: Callable[[], None]) -> int:
@@ -108,6 +108,6 @@ def _relief(config: DataConfig, device: torch.device) -> str:
         ways[0] += ", with more --grad-accum-steps for the same update"
         if not config.grad_checkpointing:
             ways.append("--grad-checkpointing")
-    if isinstance(autocast(config.amp, config.amp_dtype, device), nullcontext):
+    if not mixes_precision(config.amp, device):
         ways.append("--amp (bfloat16)")
     return "; ".join(ways)

@@ -20,6 +20,7 @@ from vit_ls.engine.evaluate import Evaluation, PerImage
 def summarised(
     result: Evaluation,
     config: ValidateConfig,
+    about: dict[str, Any],
     class_to_idx: dict[str, int] | None,
     file_names: Callable[[], list[str]],
 ) -> dict[str, Any]:
@@ -28,10 +29,12 @@ def summarised(
     Args:
         result: The evaluation, with its images where the configuration needs them.
         config: Says what is wanted.
+        about: What was evaluated, and how: the model, the size, the precision; it stands first.
         class_to_idx: Names of the classes, where the data set knows them.
         file_names: Returns the images' file names, in order; called for ReaL labels alone.
     """
     row: dict[str, Any] = {
+        **about,
         "images": result.images,
         **{f"val_{name}": f"{value:.3f}" for name, value in result.metrics.items()},
     }
