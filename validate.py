@@ -110,10 +110,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         engine.check_evaluated(result, config.split, config.max_unreadable)
         if ranks.primary:
+            mixed = engine.mixes_precision(config.amp, ranks.device)
             about = {
                 "model": config.model,
                 "img_size": data_config["input_size"][-1],
                 "weights": weights,
+                "amp": config.amp_dtype if mixed else "off",
             }
             row = engine.summarised(result, config, about, images.class_to_idx, images.file_names)
             sys.stdout.write(" ".join(f"{name}={value}" for name, value in row.items()) + "\n")

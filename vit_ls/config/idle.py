@@ -52,6 +52,17 @@ NEEDS = (
         lambda c: not c.no_aug,
         "augmentation, which --no-aug turns off",
     ),
+    Needs(
+        ("color_jitter", "color_jitter_prob"),
+        lambda c: not c.aa or "3a" in c.aa,
+        "no --aa, or one of 3-Augment ('3a')",
+    ),
+    Needs(("color_jitter_prob",), lambda c: c.color_jitter > 0, "a --color-jitter above 0"),
+    Needs(
+        ("color_jitter",),
+        lambda c: c.color_jitter_prob != 0 or c.color_jitter == 0,
+        "a --color-jitter-prob above 0",
+    ),
     Needs(("remode", "recount"), lambda c: c.reprob > 0, "--reprob"),
     Needs(("resplit",), lambda c: c.reprob > 0 or c.split_bn, "--reprob or --split-bn"),
     Needs(

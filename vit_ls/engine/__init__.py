@@ -10,7 +10,7 @@ from vit_ls.engine.results import check_reports, summarised
 from vit_ls.engine.stopping import StopRequests
 from vit_ls.engine.teacher import make_teacher
 from vit_ls.engine.trainer import Best, Trainer
-from vit_ls.engine.update import autocast
+from vit_ls.engine.update import autocast, mixes_precision
 from vit_ls.errors import (
     STOPPED_STATUS,
     CheckpointError,
@@ -43,6 +43,7 @@ __all__ = [
     "join",
     "make_optimizer",
     "make_teacher",
+    "mixes_precision",
     "prepared",
     "read_checkpoint",
     "set_precision",

@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import NoReturn
 
 import torch
@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from vit_ls.boundary import ReportedError
 from vit_ls.config import DataConfig, TrainConfig
 from vit_ls.engine.ranks import Ranks, in_contact, leave, origin
-from vit_ls.engine.update import autocast
+from vit_ls.engine.update import mixes_precision
 from vit_ls.errors import STOPPED_STATUS, RunFailedError
 
 
@@ -109,6 +109,6 @@ def _relief(config: DataConfig, device: torch.device) -> str:
         ways[0] += ", with more --grad-accum-steps for the same update"
         if not config.grad_checkpointing:
             ways.append("--grad-checkpointing")
-    if isinstance(autocast(config.amp, config.amp_dtype, device), nullcontext):
+    if not mixes_precision(config.amp, device):
         ways.append("--amp (bfloat16)")
     return "; ".join(ways)

@@ -1,18 +1,15 @@
 """Saves a run into its folder, and finds what to continue it from."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from vit_ls.config import ConfigError
-from vit_ls.engine.ranks import Ranks
+from vit_ls.engine.ranks import agreed
 from vit_ls.engine.saver import BEST, LAST, Ranking, Saver
 from vit_ls.engine.state import RunState
 from vit_ls.errors import CheckpointError
 from vit_ls.run.checkpoint import Position, newest_checkpoint, position_of, read_checkpoint
 from vit_ls.run.folder import SUMMARY, RunFolder
-
-_Value = TypeVar("_Value")
 
 
 class Keeper:
@@ -39,11 +36,11 @@ class Keeper:
         resume = self.config.resume
         if resume and resume != "auto":
             self._take(Path(resume))  # before a folder is made
-        self._folder = _agreed(
+        self._folder = agreed(
             self.ranks, lambda: RunFolder(self.config, title) if self.ranks.primary else None
         )
         self.path = Path(self.ranks.from_primary(str(self._folder.path) if self._folder else ""))
-        newest = self.ranks.from_primary(_agreed(self.ranks, self._newest)) if resume else None
+        newest = self.ranks.from_primary(agreed(self.ranks, self._newest)) if resume else None
         if newest is not None:
             self._take(newest)
         self.inside = self.ranks.from_primary(self._is_inside())
@@ -148,16 +145,3 @@ class Keeper:
         content = self.state.content(self._of_ranks) | {"epoch": epoch, "since": self._since}
         metric = self.state.metric(at.rows[-1]) if at.batch == 0 and at.rows else None
         return content if metric is None else content | {"metric": metric}
-
-
-def _agreed(ranks: Ranks, attempt: Callable[[], _Value]) -> _Value:
-    """The value of an attempt of each process; where the primary's fails, all fail alike."""
-    error = None
-    try:
-        value = attempt()
-    except ConfigError as refused:
-        error = refused
-    error = ranks.from_primary(error)
-    if error is not None:
-        raise error
-    return value

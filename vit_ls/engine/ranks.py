@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,8 @@ from vit_ls.config import ConfigError
 from vit_ls.engine.meeting import MeetingError, Patience, own_store, within
 from vit_ls.errors import RunFailedError, StoppedError
 from vit_ls.signals import end_with_parent
+
+_Value = TypeVar("_Value")
 
 
 class LostRankError(RunFailedError):
@@ -118,6 +120,19 @@ class Ranks:
         values = [value]
         dist.broadcast_object_list(values, src=0, group=self.control)
         return values[0]
+
+
+def agreed(ranks: Ranks, attempt: Callable[[], _Value]) -> _Value:
+    """The value of an attempt of each process; where the primary's fails, all fail alike."""
+    error = None
+    try:
+        value = attempt()
+    except ConfigError as refused:
+        error = refused
+    error = ranks.from_primary(error)
+    if error is not None:
+        raise error
+    return value
 
 
 @contextmanager

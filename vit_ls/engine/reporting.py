@@ -12,8 +12,10 @@ import torch
 from torchvision.utils import save_image
 from tqdm import tqdm
 
+from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, TrainConfig, asdict
 from vit_ls.engine.profiling import Profile
+from vit_ls.engine.ranks import Ranks, agreed
 from vit_ls.engine.state import Progress
 from vit_ls.run.checkpoint import write_whole
 from vit_ls.run.folder import write_rows
@@ -21,6 +23,11 @@ from vit_ls.run.folder import write_rows
 _logger = logging.getLogger(__name__)
 
 TIMING = "timing.csv"
+
+
+def check_reports_of_run(config: TrainConfig, ranks: Ranks) -> None:
+    """Raise ConfigError in all processes for a report that could not be begun; nothing is made."""
+    agreed(ranks, lambda: _check_reports(config) if ranks.primary else None)
 
 
 class Reporter:
@@ -38,7 +45,7 @@ class Reporter:
         self._bar: Any = None
         if sys.stderr.isatty():
             self._bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True)
-        self._events = _tensorboard(folder) if config.log_tensorboard else None
+        self._events = _writer()(str(folder)) if config.log_tensorboard else None
         self._wandb = _wandb(config, folder) if config.log_wandb else None
         self._started, self._first = time.perf_counter(), done
         self._profile = Profile(config.profile, folder) if config.profile else None
@@ -141,23 +148,38 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def _tensorboard(folder: Path) -> Any:
+def _check_reports(config: TrainConfig) -> None:
+    if config.log_tensorboard:
+        _writer()
+    if config.log_wandb:
+        wandb = _package()
+        with blamed_on(
+            "--log-wandb cannot log in (WANDB_MODE=offline needs no login)", ConfigError
+        ):
+            wandb.login()
+
+
+def _writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ConfigError("--log-tensorboard needs the package tensorboard.") from error
-    return SummaryWriter(str(folder))
+    return SummaryWriter
 
 
-def _wandb(config: TrainConfig, folder: Path) -> Any:
+def _package() -> Any:
     try:
         import wandb
     except ImportError as error:
         raise ConfigError("--log-wandb needs the package wandb.") from error
+    return wandb
+
+
+def _wandb(config: TrainConfig, folder: Path) -> Any:
     # A run that goes on in its folder goes on in its run there too.
     identity = folder / "wandb-run"
     known = identity.read_text(encoding="utf-8") if identity.is_file() else None
-    run = wandb.init(
+    run = _package().init(
         project=config.wandb_project,
         name=folder.name,
         dir=str(folder),

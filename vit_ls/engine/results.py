@@ -32,7 +32,7 @@ def summarised(
     Args:
         result: The evaluation, with its images where the configuration needs them.
         config: Says what is wanted.
-        about: What was evaluated, which stands first: the model, the size, which weights.
+        about: What was evaluated, and how: the model, the size, which weights, the precision.
         class_to_idx: Names of the classes, where the data set knows them.
         file_names: Returns the images' file names, in order; called for ReaL labels alone.
     """

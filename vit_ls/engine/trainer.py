@@ -18,7 +18,7 @@ from vit_ls.engine.keeper import Keeper
 from vit_ls.engine.meters import Interval, Sums, Timed, mean_norm
 from vit_ls.engine.ranks import Ranks
 from vit_ls.engine.recipe import make_optimizer, make_schedule, make_task
-from vit_ls.engine.reporting import Reporter
+from vit_ls.engine.reporting import Reporter, check_reports_of_run
 from vit_ls.engine.resuming import check_continued, enter, go_on, replay
 from vit_ls.engine.saver import LAST
 from vit_ls.engine.state import Progress, RunState
@@ -97,6 +97,7 @@ class Trainer:
         )
         self._unreadable = UnreadableImages(train, ranks)
         self._stop = StopRequests()
+        check_reports_of_run(config, ranks)  # before a folder is made
         self.keeper = Keeper(self.state, title)
         random_seed(config.seed, ranks.rank)
         try:

@@ -135,6 +135,11 @@ class Updater:
 
 def autocast(amp: bool | None, dtype: str, device: torch.device) -> Any:
     """Context of mixed precision: as asked for, or on a GPU."""
-    if amp or (amp is None and device.type == "cuda"):
+    if mixes_precision(amp, device):
         return torch.autocast(device.type, dtype=getattr(torch, dtype))
     return nullcontext()
+
+
+def mixes_precision(amp: bool | None, device: torch.device) -> bool:
+    """Whether precision is mixed: where it is asked for, or on a GPU."""
+    return device.type == "cuda" if amp is None else amp
