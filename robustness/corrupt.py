@@ -28,7 +28,7 @@ from robustness.data.images import Generator, described, read_file, resize_and_c
 from robustness.data.layouts import IMAGE_TYPES, is_junk
 from robustness.data.listing import Sample
 from robustness.data.sources import MANIFEST, read_manifest
-from robustness.errors import UsageError, ending, leave_interrupts, shown
+from robustness.errors import UsageError, ending, leave_interrupts, shown, uninterrupted
 from robustness.files import write_atomically
 
 T = TypeVar("T")
@@ -98,14 +98,15 @@ def write_corrupted(job: Job, *, workers: int = 0) -> list[str]:
 
 
 def _map(work: Callable[[str], T], keys: Sequence[str], workers: int) -> list[T]:
-    if not workers:
-        return list(map(work, keys))
-    pool = ProcessPoolExecutor(workers, initializer=leave_interrupts)
+    pool = ProcessPoolExecutor(workers, initializer=leave_interrupts) if workers else None
     try:
-        return list(pool.map(work, keys, chunksize=_CHUNK))
+        with uninterrupted():
+            done = pool.map(work, keys, chunksize=_CHUNK) if pool else map(work, keys)
+        return list(done)
     finally:
         # After Ctrl-C, the images that nobody has begun are not waited for.
-        pool.shutdown(cancel_futures=True)
+        if pool:
+            pool.shutdown(cancel_futures=True)
 
 
 def _flat(parts: Iterable[Iterable[str]]) -> Iterator[str]:

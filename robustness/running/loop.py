@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -14,8 +14,8 @@ from timm.utils.distributed import init_distributed_device_so
 from torch.utils.data import DataLoader
 
 from robustness.data.gaps import Gap, Kind, some
-from robustness.data.inputs import CellImages, collate
-from robustness.errors import UsageError, first_line, leave_interrupts
+from robustness.data.inputs import Batch, CellImages, collate
+from robustness.errors import UsageError, first_line, leave_interrupts, uninterrupted
 from robustness.rules.judging import Counts, Verdict, judge
 from robustness.running.attacks import Attacked
 from robustness.running.predictions import Table
@@ -190,13 +190,15 @@ def run_cell(
         collate_fn=collate,
         worker_init_fn=leave_interrupts,
         pin_memory=loop.team.device.type == "cuda",
+        # Without one of its own it draws from the caller's.
+        generator=torch.Generator().manual_seed(0),
     )
     counts: Counter[str] = Counter()
     trouble: list[tuple[str, str]] = []
     rows: list[np.ndarray[Any, Any]] = []
     failure = ""
     waited, asked = 0.0, time.monotonic()
-    for batch in loader:
+    for batch in _read(loader):
         waited += time.monotonic() - asked
         failure = batch.failure
         if failure:
@@ -220,6 +222,17 @@ def run_cell(
     outcome.seconds = time.monotonic() - began
     outcome.waiting = waited / max(outcome.seconds, 1e-9)
     return outcome
+
+
+def _read(loader: DataLoader[Any]) -> Iterator[Batch]:
+    with uninterrupted():
+        batches = iter(loader)
+    while True:
+        with uninterrupted():
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def _batches(loop: Loop, images: CellImages) -> list[list[int]]:

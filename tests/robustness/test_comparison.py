@@ -4,11 +4,15 @@ import copy
 from pathlib import Path
 
 import pytest
+from colour_trees import Bench, paint
 from matplotlib.figure import Figure
 
 from robustness.data.benchmarks import IN_MCE, grid
 from robustness.reporting import plots
+from robustness.reporting.analysis import Run, compare_pairs
 from robustness.reporting.comparison import comparison_markdown, distinct_names, side_by_side
+from robustness.reporting.page import to_html
+from robustness.reporting.report import to_markdown, write_report
 from robustness.rules.results import CellResult, Report, Result
 
 IDENTITY = {"transform": "t", "images": "5000", "data": "d"}
@@ -93,3 +97,55 @@ def test_what_cannot_be_compared_is_drawn_as_such(
     assert set(odd) == {"///"}
     assert set(even) == {None}
     assert "not comparable: other data" in drawn[0].axes[1].get_title()
+
+
+def planted(folder: Path, answer: int, *, verify: bool) -> Bench:
+    """A run on one image; images of every answer have the same name and size."""
+    folder.mkdir()
+    bench = Bench(folder)
+    file = bench.root / "imagenetv2-top-images-format-val/0/0.png"
+    paint(file, answer)
+    file.write_bytes(file.read_bytes().ljust(1000, b"\0"))
+    write_report(bench.run({"imagenet-v2-top-images": 1}, verify=verify), bench.output)
+    return bench
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_images_of_one_name_and_size_are_the_same_only_where_their_bytes_are(
+    verify: bool, tmp_path: Path
+) -> None:
+    runs = [
+        Run(planted(tmp_path / str(number), answer, verify=verify).output)
+        for number, answer in enumerate((0, 0, 5))
+    ]
+    same, other = ([runs[0].report, runs[place].report] for place in (1, 2))
+    text, odd = (comparison_markdown(reports, ["a", "b"]) for reports in (same, other))
+    lines, apart = (compare_pairs(runs[0], runs[place]) for place in (1, 2))
+    known = "by their bytes" if verify else "by name and size"
+    assert f"images known {known}" in to_markdown(runs[0].report)
+    assert ("by name and size" in text) != verify
+    assert all(("by name and size" in line.note) != verify for line in lines)
+    if verify:
+        assert "**not comparable**: other contents" in odd
+        assert [(line.value, line.note) for line in apart] == [(None, "withheld: other contents")]
+    else:
+        assert "by name and size" in odd
+        assert all("by name and size" in line.note for line in apart)
+    page = to_html(other, ["a", "b"])
+    assert ("other contents" in page) == verify
+    assert ("by name and size" in page) != verify
+
+
+def test_who_did_not_look_at_the_bytes_is_no_difference(tmp_path: Path) -> None:
+    looked, trusted = (
+        Run(planted(tmp_path / str(verify), 0, verify=verify).output) for verify in (True, False)
+    )
+    text = comparison_markdown([looked.report, trusted.report], ["a", "b"])
+    assert "not comparable" not in text
+    assert "by name and size" in text
+
+
+def test_transforms_that_nobody_can_tell_apart_are_not_comparable() -> None:
+    one, other = report(transform=""), report(transform="")
+    assert "**not comparable**: other transform" in comparison_markdown([one, other], ["a", "b"])
+    assert "not comparable" not in comparison_markdown([one], ["a"])

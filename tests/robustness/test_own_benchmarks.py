@@ -117,7 +117,7 @@ def test_images_without_a_size_are_not_said_to_be_fed_unchanged(
     model = timm.create_model("test_resnet")
     side = timm.data.resolve_model_data_config(model, use_test_size=True)["input_size"][-1]
     assert "unchanged" not in printed
-    assert f"transform: shorter side resized to {side} bicubic, the centre" in printed
+    assert f"transform: shorter side resized to {side} bilinear, the centre" in printed
 
 
 @pytest.mark.parametrize(
