@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 engine.check_weights_file("--initial-checkpoint", Path(config.initial_checkpoint))
                 engine.load_weights(model, Path(config.initial_checkpoint), use_ema=None)
             best = _trainer(model, task, config, ranks).fit(stop)
+            ranks.meet()  # the first process is still writing what all of them test
             _test(model, best, task, config, ranks)
 
 
