@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 with run.named_by("--initial-checkpoint"):
                     run.load_weights(model, start, flag="--initial-checkpoint")
             best = _trainer(model, task, config, ranks).fit(stop)
+            ranks.meet()  # the first process is still writing what all of them test
             _test(model, best, task, config, ranks)
 
 

@@ -103,7 +103,10 @@ def test_frequencies_that_float16_rounded_are_kept_or_refused_and_never_dropped(
 def test_an_output_that_is_not_the_embedding_is_refused():
     _, _, weights = language_weights()
     weights["out_emb.weight"][0, 0] += 1
-    with pytest.raises(ValueError, match=r"out_emb.weight must be in_emb.weight"):
+    with pytest.raises(ValueError, match=r"must be in_emb.weight, .* with other numbers there"):
+        convert_sequence(weights)
+    weights.pop("in_emb.weight")
+    with pytest.raises(ValueError, match=r"must be in_emb.weight, .* with nothing there"):
         convert_sequence(weights)
 
 

@@ -96,6 +96,22 @@ def test_bytes_reads_its_memory_reports_bits_by_place_and_writes_text(tmp_path):
     assert "| Transformer-LS, 110M | enwik8 | - | 0.97 |" in (tmp_path / "b/report.md").read_text()
 
 
+@pytest.mark.landing
+def test_two_processes_test_the_best_weights_and_count_every_byte(tmp_path):
+    log = tmp_path / "log"
+    argv = (*BYTES, "--output", str(tmp_path), "--experiment", "two")
+    processes = runs.start_two("sequence.cli", argv, log)
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0], log.read_text()
+    report = report_of(tmp_path / "two")
+    predicted = sum(count for _, _, count in report["points"])
+    assert (
+        report["counted"]
+        == f"{predicted} of {predicted + 1} bytes; nothing stands before the first"
+    )
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

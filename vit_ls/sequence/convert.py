@@ -91,10 +91,12 @@ def _without_repeated(state: dict[str, Tensor]) -> dict[str, Tensor]:
         ValueError: the output does not have the embedding's weights.
     """
     output = state.pop("out_emb.weight", None)
-    if output is not None and not torch.equal(output, state["in_emb.weight"]):
+    shared = state.get("in_emb.weight")
+    if output is not None and (shared is None or not torch.equal(output, shared)):
+        there = "nothing" if shared is None else "other numbers"
         raise ValueError(
             "out_emb.weight must be in_emb.weight, which the output shares, "
-            f"got {tuple(output.shape)} with other numbers."
+            f"got {tuple(output.shape)} with {there} there."
         )
     found = state.pop("pos_emb.inv_freq", None)
     if found is not None:
