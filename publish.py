@@ -22,8 +22,7 @@ import vit_ls  # noqa: F401  registers the models
 from robustness.errors import UsageError
 from robustness.reporting.report import read_report, to_markdown
 from robustness.running.identity import weights_digest
-from vit_ls import data, engine, run
-from vit_ls.boundary import blamed_on
+from vit_ls import data, errors, job, run
 from vit_ls.config import (
     WEIGHTS,
     WEIGHTS_HELP,
@@ -34,6 +33,7 @@ from vit_ls.config import (
     inherit,
 )
 from vit_ls.count import count_params
+from vit_ls.errors import blamed_on
 
 TEMPLATE = Path(__file__).parent / "configs" / "model_card.md"
 _PAPERS = {
@@ -160,11 +160,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         from huggingface_hub import HfApi
 
         api = HfApi()
-        with blamed_on(f"--push {args.push}; {args.out} is whole", engine.RunFailedError):
+        with blamed_on(f"--push {args.push}; {args.out} is whole", errors.RunFailedError):
             api.create_repo(args.push, private=args.private, exist_ok=True)
             where = str(api.upload_folder(repo_id=args.push, folder_path=args.out))
     sys.stdout.write(f"weights: {model.run.weights}\n{where}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line("publish.py", main))
+    sys.exit(job.command_line("publish.py", main))

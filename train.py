@@ -19,8 +19,9 @@ from timm.models import safe_model_name
 from timm.utils import random_seed
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import data, engine, run
+from vit_ls import data, job, run
 from vit_ls.config import ConfigError, Parser, TrainConfig, dump, read
+from vit_ls.train import Trainer, check_recipe, make_teacher
 
 DIGITS = Path(__file__).parent / "configs" / "digits.yaml"
 
@@ -40,24 +41,24 @@ def _parse_args(argv: Sequence[str] | None = None) -> tuple[TrainConfig, str]:
     return config, dump(config)
 
 
-def build(config: TrainConfig, ranks: engine.Ranks) -> engine.Trainer:
+def build(config: TrainConfig, ranks: job.Ranks) -> Trainer:
     """Check the settings and the data, then build the model and the run."""
     config.check()
     run.check_model_name(config.model)
-    engine.check_compiler(config)
-    engine.check_recipe(create_model, config)
+    run.check_compiler(config)
+    check_recipe(create_model, config)
     train_images, held_out_images, num_classes = data.open_splits(config)
     config = replace(config, num_classes=num_classes)
 
     random_seed(config.seed)  # the same weights in every process
     model = run.make_model(create_model, config, classes=train_images.class_to_idx)
     config = replace(config, num_classes=model.num_classes)
-    teacher = engine.make_teacher(create_model, config, classes=train_images.class_to_idx)
+    teacher = make_teacher(create_model, config, classes=train_images.class_to_idx)
     data_config = data.input_config(config, model)
     # timm's distillation asks the model how its images were normalised.
     model.pretrained_cfg |= {"mean": data_config["mean"], "std": data_config["std"]}
-    return engine.Trainer(
-        engine.prepared(model, config, ranks.device),
+    return Trainer(
+        run.prepared(model, config, ranks.device),
         teacher,
         data.train_batches(train_images, config, data_config, ranks),
         held_out_images and data.eval_loader(held_out_images, config, data_config, ranks),
@@ -74,13 +75,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.getLogger("timm").setLevel(logging.WARNING)
     config, _ = _parse_args(argv)
     # From here on, so that a signal during the start is not lost.
-    with engine.StopRequests() as stop:
-        engine.import_backends(config.device_modules)
-        ranks = engine.join(config.device, config.dist_timeout, lambda: stop.requested)
-        engine.set_precision(config, ranks.device)
+    with job.StopRequests() as stop:
+        job.import_backends(config.device_modules)
+        ranks = job.join(config.device, config.dist_timeout, lambda: stop.requested)
+        job.set_precision(config, ranks.device)
         if not ranks.primary:
             logging.getLogger().setLevel(logging.WARNING)
-        with engine.supervised(config, ranks):
+        with job.supervised(config, ranks):
             best = build(config, ranks).fit(stop)
         if ranks.primary:
             found = "not evaluated" if best.top1 is None else f"best val_top1={best.top1:.3f}"
@@ -88,4 +89,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    engine.end_process(engine.command_line(parser.prog, main))
+    job.end_process(job.command_line(parser.prog, main))

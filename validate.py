@@ -19,7 +19,7 @@ from timm import create_model
 from timm.utils import random_seed
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import data, engine, run
+from vit_ls import data, errors, evaluate, job, run
 from vit_ls.config import ConfigError, Parser, ValidateConfig, inherit, read
 
 _logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def _parse_args(argv: Sequence[str] | None = None) -> ValidateConfig:
         config, given = read(parser, ValidateConfig, argv)
         if config.checkpoint:
             config = inherit(config, given, run.run_settings(Path(config.checkpoint)))
-    except (ConfigError, engine.CheckpointError) as error:
+    except (ConfigError, errors.CheckpointError) as error:
         parser.error(str(error))
     return config if config.data_dir or config.dataset else replace(config, dataset="digits")
 
@@ -90,36 +90,36 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.getLogger("timm").setLevel(logging.WARNING)
     config = _parse_args(argv)
     run.check_model_name(config.model)
-    engine.check_compiler(config)
+    run.check_compiler(config)
     config.check()
-    engine.check_reports(config)
-    engine.import_backends(config.device_modules)
-    ranks = engine.join(config.device, config.dist_timeout)
-    engine.set_precision(config, ranks.device)
-    with engine.supervised(config, ranks):
+    evaluate.check_reports(config)
+    job.import_backends(config.device_modules)
+    ranks = job.join(config.device, config.dist_timeout)
+    job.set_precision(config, ranks.device)
+    with job.supervised(config, ranks):
         images = open_images(config)
         model, weights = build(config, images)
         data_config = data.input_config(config, model, use_test_size=not config.use_train_size)
-        result = engine.evaluate(
-            engine.prepared(model, config, ranks.device),
+        result = evaluate.evaluate(
+            run.prepared(model, config, ranks.device),
             data.eval_loader(images, config, data_config, ranks, num_classes=model.num_classes),
             ranks,
-            engine.autocast(config.amp, config.amp_dtype, ranks.device),
+            job.autocast(config.amp, config.amp_dtype, ranks.device),
             channels_last=config.channels_last,
             per_image=bool(config.real_labels or config.per_class),
         )
-        engine.check_evaluated(result, config.split, config.max_unreadable)
+        evaluate.check_evaluated(result, config.split, config.max_unreadable)
         if ranks.primary:
-            mixed = engine.mixes_precision(config.amp, ranks.device)
+            mixed = job.mixes_precision(config.amp, ranks.device)
             about = {
                 "model": config.model,
                 "img_size": data_config["input_size"][-1],
                 "weights": weights,
                 "amp": config.amp_dtype if mixed else "off",
             }
-            row = engine.summarised(result, config, about, images.class_to_idx, images.file_names)
+            row = evaluate.summarised(result, config, about, images.class_to_idx, images.file_names)
             sys.stdout.write(" ".join(f"{name}={value}" for name, value in row.items()) + "\n")
 
 
 if __name__ == "__main__":
-    engine.end_process(engine.command_line(parser.prog, main))
+    job.end_process(job.command_line(parser.prog, main))

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.machine import machine
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import ConfigError
 from vit_ls.data.digits import SIZE, Digits
 from vit_ls.layers import Convolutions
@@ -296,4 +296,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line("benchmarks.ablations", main))
+    sys.exit(job.command_line("benchmarks.ablations", main))

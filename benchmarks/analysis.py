@@ -27,7 +27,7 @@ from timm import create_model
 from torch import Tensor, nn
 
 import vit_ls
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError
 from vit_ls.count import explicit_attention, saved_activations
 from vit_ls.data.digits import Digits
@@ -326,4 +326,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line("benchmarks.analysis", main))
+    sys.exit(job.command_line("benchmarks.analysis", main))

@@ -44,8 +44,8 @@ from vit_ls.data.augment import train_transform
 from vit_ls.data.pictures import converted, opened
 from vit_ls.data.reduced import decode as reduced_decode
 from vit_ls.data.reduced import reduction
-from vit_ls.engine import Ranks
-from vit_ls.rng import seed, seeded
+from vit_ls.job import Ranks
+from vit_ls.job.rng import seed, seeded
 
 COLUMNS = ("row", "images", "ms_per_image", "images_per_s_and_core", "note")
 CPU = torch.device("cpu")

@@ -28,7 +28,7 @@ from timm import create_model
 from torch import Tensor, nn
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import ConfigError
 from vit_ls.visualize.images import read_rgb
 
@@ -293,4 +293,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line("high_resolution.py", main))
+    sys.exit(job.command_line("high_resolution.py", main))

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import ConfigError
 from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
@@ -361,4 +361,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line("long_range.py", main))
+    sys.exit(job.command_line("long_range.py", main))

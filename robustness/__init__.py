@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Python sets this while it looks for the module of `python -m`, which imports this one first
 if sys.argv[:1] == ["-m"]:
-    from vit_ls.boundary import MissingPackageError, check_packages
+    from vit_ls.errors import MissingPackageError, check_packages
 
     try:
         check_packages("robustness", "matplotlib", "scipy", extra="robustness")

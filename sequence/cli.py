@@ -15,9 +15,10 @@ from sequence.models import NextToken, make_model, nats_by_place
 from sequence.report import Findings, accuracies, bits, write_report
 from sequence.settings import SequenceConfig, check_given
 from sequence.tasks import listops, pathfinder, released, text
-from vit_ls import engine, run
+from vit_ls import evaluate, job, run
 from vit_ls.config import ConfigError, Parser, read
 from vit_ls.count import count_params
+from vit_ls.train import Best, Trainer
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -33,12 +34,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("timm").setLevel(logging.WARNING)
     config = _parse(sys.argv[1:] if argv is None else list(argv))
-    with engine.StopRequests() as stop:
-        ranks = engine.join(config.device, config.dist_timeout, lambda: stop.requested)
-        engine.set_precision(config, ranks.device)
+    with job.StopRequests() as stop:
+        ranks = job.join(config.device, config.dist_timeout, lambda: stop.requested)
+        job.set_precision(config, ranks.device)
         if not ranks.primary:
             logging.getLogger().setLevel(logging.WARNING)
-        with engine.supervised(config, ranks):
+        with job.supervised(config, ranks):
             task = open_task(config)
             if min(map(len, (task.train.ids, task.valid.ids, task.test.ids))) == 0:
                 raise ConfigError(f"Each split of {task.source} must have samples, got none.")
@@ -109,9 +110,7 @@ def open_task(config: SequenceConfig) -> Task:
     return released.retrieval(folder, max_length=length)
 
 
-def _trainer(
-    model: nn.Module, task: Task, config: SequenceConfig, ranks: engine.Ranks
-) -> engine.Trainer:
+def _trainer(model: nn.Module, task: Task, config: SequenceConfig, ranks: job.Ranks) -> Trainer:
     batches = Batches(
         task.train,
         config.batch_size,
@@ -132,7 +131,7 @@ def _trainer(
         )
     size = config.validation_batch_size or config.batch_size
     held_out = HeldOut(task.valid, size, ranks)
-    return engine.Trainer(
+    return Trainer(
         model,
         None,
         batches,
@@ -145,19 +144,19 @@ def _trainer(
 
 
 def _test(
-    model: nn.Module, best: engine.Best, task: Task, config: SequenceConfig, ranks: engine.Ranks
+    model: nn.Module, best: Best, task: Task, config: SequenceConfig, ranks: job.Ranks
 ) -> None:
     """Evaluate the best weights on the test split, and write what came out."""
     run.load_weights(model, best.checkpoint)
     size = config.validation_batch_size or config.batch_size
-    context = engine.autocast(config.amp, config.amp_dtype, ranks.device)
+    context = job.autocast(config.amp, config.amp_dtype, ranks.device)
     batches = HeldOut(task.test, size, ranks)
     findings: Findings
     if task.test.labels is None:
         by_place = nats_by_place(model, batches, ranks, context, task.test.longest)
         findings = bits(by_place, task.test.tokens)
     else:
-        said = engine.evaluate(model, batches, ranks, context, per_image=True)
+        said = evaluate.evaluate(model, batches, ranks, context, per_image=True)
         findings = accuracies(task, said)
     if not ranks.primary:
         return

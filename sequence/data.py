@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vit_ls.config import ConfigError
-from vit_ls.engine import Ranks
+from vit_ls.job import Ranks
 
 
 class Split(NamedTuple):

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from sequence.data import HeldOut, Task
 from sequence.settings import SequenceConfig
-from vit_ls.engine import Ranks
+from vit_ls.job import Ranks
 from vit_ls.sequence import (
     CausalCompositeSlice,
     CausalLongShort,

@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.machine import machine
 from sequence.data import Task
 from sequence.settings import SequenceConfig
-from vit_ls.engine import Evaluation
+from vit_ls.evaluate import Evaluation
 from vit_ls.paper import COMPOSITE_SLICE_LRA, LANGUAGE_MODELS, LONG_SHORT_LRA
 
 # What two runs must have in common to be set side by side.

@@ -1,4 +1,4 @@
-"""What two processes do together in tests/engine/test_contact.py; the flag names the case."""
+"""What two processes do together in tests/job/test_contact.py; the flag names the case."""
 
 import datetime
 import os
@@ -15,10 +15,10 @@ from timm.task import ClassificationTask
 from torch import Tensor, nn
 
 import train
-from vit_ls import engine
+from vit_ls import evaluate, job
 from vit_ls.config import TrainConfig
-from vit_ls.engine.distribute import distribute, eval_model, share_norms
-from vit_ls.engine.update import Updater
+from vit_ls.train.distribute import distribute, eval_model, share_norms
+from vit_ls.train.update import Updater
 
 
 def main(argv: Sequence[str]) -> None:
@@ -27,9 +27,9 @@ def main(argv: Sequence[str]) -> None:
     if name == "training":
         _training(flags)
         return
-    ranks = engine.join("cpu", 30.0)
+    ranks = job.join("cpu", 30.0)
     config = TrainConfig(batch_size=4, no_ddp_bb="no-ddp-bb" in flags)
-    with engine.supervised(config, ranks):
+    with job.supervised(config, ranks):
         said = globals()[name](ranks, config)
     if ranks.primary:
         print(said, flush=True)  # noqa: T201
@@ -49,7 +49,7 @@ def _training(flags: Sequence[str]) -> None:
     print(f"largest control message: {max(sizes)}", flush=True)  # noqa: T201
 
 
-def _killed(ranks: engine.Ranks) -> None:
+def _killed(ranks: job.Ranks) -> None:
     """The second process dies here; the first one goes on when the other is gone."""
     if not ranks.primary:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -68,7 +68,7 @@ class _Normed(nn.Module):
         return result
 
 
-def _task(ranks: engine.Ranks, config: TrainConfig, *, spare: bool = False) -> Any:
+def _task(ranks: job.Ranks, config: TrainConfig, *, spare: bool = False) -> Any:
     torch.manual_seed(0)
     model = _Normed()
     model.spare.requires_grad_(spare)
@@ -78,22 +78,22 @@ def _task(ranks: engine.Ranks, config: TrainConfig, *, spare: bool = False) -> A
     return task.train()
 
 
-def _batch(ranks: engine.Ranks) -> tuple[Tensor, Tensor]:
+def _batch(ranks: job.Ranks) -> tuple[Tensor, Tensor]:
     """Other images in each process."""
     generator = torch.Generator().manual_seed(ranks.rank)
     return torch.randn(4, 3, generator=generator) + ranks.rank, torch.arange(4) % 2
 
 
-def joined(ranks: engine.Ranks, _config: TrainConfig) -> str:
+def joined(ranks: job.Ranks, _config: TrainConfig) -> str:
     return f"joined: {ranks.gather(ranks.rank)}"
 
 
-def lost_before_a_meeting(ranks: engine.Ranks, _config: TrainConfig) -> None:
+def lost_before_a_meeting(ranks: job.Ranks, _config: TrainConfig) -> None:
     _killed(ranks)
     ranks.meet()
 
 
-def late_for_a_meeting(ranks: engine.Ranks, _config: TrainConfig) -> None:
+def late_for_a_meeting(ranks: job.Ranks, _config: TrainConfig) -> None:
     # Joining may take its time on a busy machine; the meeting may not.
     control = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=2))
     if not ranks.primary:
@@ -101,34 +101,34 @@ def late_for_a_meeting(ranks: engine.Ranks, _config: TrainConfig) -> None:
     replace(ranks, control=control).meet()
 
 
-def lost_in_the_backward_pass(ranks: engine.Ranks, config: TrainConfig) -> None:
+def lost_in_the_backward_pass(ranks: job.Ranks, config: TrainConfig) -> None:
     task = _task(ranks, config)
     loss = task(*_batch(ranks))["loss"]
     _killed(ranks)
     loss.backward()
 
 
-def lost_before_buffers_are_broadcast(ranks: engine.Ranks, config: TrainConfig) -> None:
+def lost_before_buffers_are_broadcast(ranks: job.Ranks, config: TrainConfig) -> None:
     task = _task(ranks, config)
     task(*_batch(ranks))["loss"].backward()
     _killed(ranks)
     task(*_batch(ranks))
 
 
-def a_model_that_ddp_refuses(ranks: engine.Ranks, config: TrainConfig) -> None:
+def a_model_that_ddp_refuses(ranks: job.Ranks, config: TrainConfig) -> None:
     task = _task(ranks, config, spare=True)
     for _ in range(2):
         task(*_batch(ranks))["loss"].backward()
 
 
-def ending_a_group_that_waits(ranks: engine.Ranks, _config: TrainConfig) -> None:
+def ending_a_group_that_waits(ranks: job.Ranks, _config: TrainConfig) -> None:
     """As NCCL's, which waits for what a lost process never sends (simulated: there is no GPU)."""
     dist.destroy_process_group = lambda: time.sleep(600)
     _killed(ranks)
     ranks.meet()
 
 
-def shared_norms(ranks: engine.Ranks, config: TrainConfig) -> str:
+def shared_norms(ranks: job.Ranks, config: TrainConfig) -> str:
     task = _task(ranks, config)
     task(*_batch(ranks))["loss"].backward()
     task.update_ema(step=10)
@@ -144,7 +144,7 @@ def shared_norms(ranks: engine.Ranks, config: TrainConfig) -> str:
     return "shared"
 
 
-def broadcast_buffers(ranks: engine.Ranks, config: TrainConfig) -> str:
+def broadcast_buffers(ranks: job.Ranks, config: TrainConfig) -> str:
     """Whether the second forward pass started from the first process's statistics everywhere."""
     task = _task(ranks, config)
     norm = task.get_trainable_module().module.norm
@@ -156,17 +156,17 @@ def broadcast_buffers(ranks: engine.Ranks, config: TrainConfig) -> str:
     return f"running means {found}"
 
 
-def evaluation_of_unequal_parts(ranks: engine.Ranks, config: TrainConfig) -> str:
+def evaluation_of_unequal_parts(ranks: job.Ranks, config: TrainConfig) -> str:
     """Three batches here and one there: what evaluates must not wait for the others' batches."""
     model = eval_model(_task(ranks, config), ema=False)
     assert model is not None
     loader = [_batch(ranks)] * (3 if ranks.primary else 1)
-    result = engine.evaluate(model, loader, ranks, engine.autocast(False, "bfloat16", ranks.device))
+    result = evaluate.evaluate(model, loader, ranks, job.autocast(False, "bfloat16", ranks.device))
     assert result.per_image is None
     return f"{result.images} images, {result.unreadable} unreadable"
 
 
-def one_gradient(ranks: engine.Ranks, config: TrainConfig) -> str:
+def one_gradient(ranks: job.Ranks, config: TrainConfig) -> str:
     """The gradient, and so its norm, is that of the global batch in both processes."""
     torch.manual_seed(0)
     task = ClassificationTask(nn.Linear(3, 2), device=ranks.device, verbose=False)
@@ -178,7 +178,7 @@ def one_gradient(ranks: engine.Ranks, config: TrainConfig) -> str:
     norms = []
     for one, mine, place in (
         (task, batches[ranks.rank :: 2], ranks),
-        (whole, batches, engine.Ranks(ranks.device)),
+        (whole, batches, job.Ranks(ranks.device)),
     ):
         optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
         outcome = Updater(one, optimizer, settings, place)(iter(mine), len(mine))

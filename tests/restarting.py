@@ -13,13 +13,14 @@ import sys
 from typing import Any
 
 import train
-from vit_ls import engine
-from vit_ls.engine import ranks
+from vit_ls import job
+from vit_ls.job import ranks
+from vit_ls.train import Trainer
 
 PLACES = {
     "joining": (ranks, "own_store"),
-    "update": (engine.Trainer, "_after_update"),
-    "evaluation": (engine.Trainer, "_check_stop"),
+    "update": (Trainer, "_after_update"),
+    "evaluation": (Trainer, "_check_stop"),
     "saving": (os, "replace"),
 }
 
@@ -49,4 +50,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    engine.end_process(engine.command_line("train.py", main))
+    job.end_process(job.command_line("train.py", main))

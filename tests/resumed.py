@@ -9,7 +9,7 @@ from typing import Any
 import runs
 import torch
 
-from vit_ls.engine import read_checkpoint
+from vit_ls.run import read_checkpoint
 
 FLAGS = [
     *("--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--opt", "adamw"),

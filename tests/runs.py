@@ -94,13 +94,13 @@ def _run(
     # Loading processes must be children of the script, as they are where a user starts it: children
     # of a fork server would outlive a script that is killed.
     multiprocessing.set_start_method("fork", force=True)
-    from vit_ls import engine
+    from vit_ls import job
 
     module = importlib.import_module(script)
     if before is not None:
         before()
     try:
-        status = engine.command_line(f"{script}.py", lambda: module.main(argv))
+        status = job.command_line(f"{script}.py", lambda: module.main(argv))
     except SystemExit as stop:
         status = int(stop.code or 0)
     sys.stdout.flush()

@@ -12,9 +12,10 @@ from PIL import Image
 from torch import nn
 
 import train
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import TrainConfig, read
 from vit_ls.run import check_model_name, make_model
+from vit_ls.train import check_recipe, make_optimizer
 
 FOLDER = Path(train.__file__).parent / "configs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -62,7 +63,7 @@ def _model(config: TrainConfig, device: str = "meta") -> nn.Module:
 def test_config_is_read_and_its_header_gives_the_command(name: str) -> None:
     config = _config(name)
     config.check()
-    engine.check_recipe(train.create_model, config)
+    check_recipe(train.create_model, config)
     check_model_name(config.model)
     header = (FOLDER / f"{name}.yaml").read_text().splitlines()[:8]
     assert any("train.py" in line for line in header)
@@ -76,7 +77,7 @@ def test_config_trains_at_its_own_resolution(name: str, images: Path, tmp_path: 
     config = _config(
         name, batch_size=images_at_once, workers=0, output=str(tmp_path), device="cpu", **data
     )
-    trainer = train.build(config, engine.Ranks(torch.device("cpu")))
+    trainer = train.build(config, job.Ranks(torch.device("cpu")))
     weights = dict(trainer.task.named_parameters())
     before = {name: weight.detach().clone() for name, weight in weights.items()}
     trainer.task.train()
@@ -96,7 +97,7 @@ def test_config_trains_at_its_own_resolution(name: str, images: Path, tmp_path: 
 def test_every_parameter_is_in_one_weight_decay_group(name: str) -> None:
     config = _config(name)
     model = _model(config)
-    optimizer = engine.make_optimizer(model, config, 1)
+    optimizer = make_optimizer(model, config, 1)
     members = list(
         itertools.chain.from_iterable(group["params"] for group in optimizer.param_groups)
     )

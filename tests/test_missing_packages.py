@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vit_ls.boundary import MissingPackageError, check_packages
+from vit_ls.errors import MissingPackageError, check_packages
 
 ROOT = Path(__file__).parents[1]
 

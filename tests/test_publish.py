@@ -14,7 +14,7 @@ from robustness.reporting.report import to_json
 from robustness.rules.results import CellResult, Report, Result
 from robustness.running.identity import weights_digest
 from vit_ls.config import ConfigError, TrainConfig, asdict
-from vit_ls.engine import RunFailedError
+from vit_ls.errors import RunFailedError
 
 ROW = {"epoch": 2, "train_loss": 0.5, "eval_top1": 91.25, "eval_loss": 0.31}
 SETTINGS = {"model": "test_cvt_ls", "num_classes": 10, "img_size": 48, "lr": 0.125}

@@ -18,7 +18,8 @@ from signal import SIGINT, SIGKILL, SIGSTOP, SIGTERM, SIGUSR1
 
 import pytest
 
-from vit_ls.engine import STOPPED_STATUS, read_checkpoint
+from vit_ls.errors import STOPPED_STATUS
+from vit_ls.run import read_checkpoint
 
 ROOT = Path(__file__).parents[1]
 TORCHRUN = [

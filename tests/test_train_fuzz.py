@@ -18,9 +18,10 @@ from PIL import Image
 from torch import nn
 
 import train
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import TrainConfig
 from vit_ls.config.values import kind_of
+from vit_ls.train import Best
 
 NAMES = [one.name for one in fields(TrainConfig)]
 SOUND: dict[str, Any] = {"img_size": 32, "epochs": 1, "lr": 1e-3, "batch_size": 2, "workers": 0}
@@ -119,7 +120,7 @@ def stubbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     SOUND["data_dir"] = str(root)
     patch = pytest.MonkeyPatch()
     patch.setattr(train, "create_model", _Stub)
-    patch.setattr(engine, "Trainer", _Run)
+    patch.setattr(train, "Trainer", _Run)
     yield
     patch.undo()
 
@@ -128,8 +129,8 @@ class _Run:
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
-    def fit(self, _: Any) -> engine.Best:
-        return engine.Best(50.0, 0, Path("best"))
+    def fit(self, _: Any) -> Best:
+        return Best(50.0, 0, Path("best"))
 
 
 @pytest.mark.landing
@@ -144,7 +145,7 @@ def test_a_mutated_start_gives_a_run_or_one_line(text: str, argv: list[str]) -> 
         output, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
             try:
-                status = engine.command_line(
+                status = job.command_line(
                     "train.py", lambda: train.main(["--config", str(file), *argv])
                 )
             except SystemExit as stop:

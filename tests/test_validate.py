@@ -12,8 +12,8 @@ from timm import create_model
 
 import validate
 from vit_ls.config import ConfigError
-from vit_ls.engine import results
-from vit_ls.engine.evaluate import PerImage
+from vit_ls.evaluate import results
+from vit_ls.evaluate.counting import PerImage
 
 
 def _validated(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, str]:

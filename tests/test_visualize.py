@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import vit_ls
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.visualize.__main__ import main
 from vit_ls.visualize.page import write_page
 from vit_ls.visualize.rollout import rollout
@@ -62,7 +62,7 @@ def test_a_rollout_is_a_share_of_each_token_of_the_first_grid(name):
 )
 def test_what_does_not_exist_is_one_line_and_status_2(flags, complaint, tmp_path, capsys):
     argv = ["--model", "test_cvt_ls", "--out", str(tmp_path / "maps"), *flags]
-    assert engine.command_line("vit_ls.visualize", lambda: main(argv)) == 2
+    assert job.command_line("vit_ls.visualize", lambda: main(argv)) == 2
     said = capsys.readouterr().err
     assert re.fullmatch(rf"vit_ls.visualize: {complaint}.*\n", said)
     assert not list(tmp_path.glob("maps/*"))
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(name, complaint, tmp_path, c
     if name == "test_cvt_ls":
         torch.save(timm.create_model("test_vil_ls").state_dict(), file)
     argv = ["--model", name, "--checkpoint", str(file), "--out", str(tmp_path / "maps")]
-    assert engine.command_line("vit_ls.visualize", lambda: main(argv)) == 1
+    assert job.command_line("vit_ls.visualize", lambda: main(argv)) == 1
     said = capsys.readouterr().err
     assert complaint in said
     assert said.count("\n") == 1

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.weights_table import table
-from vit_ls import engine
+from vit_ls import errors
 from vit_ls.config import ConfigError
 from vit_ls.paper import RELEASED
 from vit_ls.weights import main
@@ -62,7 +62,7 @@ def test_an_absolute_model_is_told_from_a_relative_one(tmp_path, capsys):
 def test_a_file_that_no_model_takes_says_what_the_nearest_would_miss(tmp_path):
     path = tmp_path / "resnet.pth"
     torch.save(timm.create_model("test_resnet").state_dict(), path)
-    with pytest.raises(engine.RunFailedError, match=r"no model takes it; the nearest, .* missing"):
+    with pytest.raises(errors.RunFailedError, match=r"no model takes it; the nearest, .* missing"):
         main([str(path)])
 
 

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import engine
-from vit_ls.boundary import check_packages
+from vit_ls import errors, job
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
+from vit_ls.errors import check_packages
 from vit_ls.run import built, check_model_name, made
 
 TOLERANCE = 1e-4
@@ -308,7 +308,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.int8:
         least = cosine(run, model, inputs)
         if not least >= LEAST_COSINE:
-            raise engine.RunFailedError(
+            raise errors.RunFailedError(
                 f"{args.out} must agree with PyTorch to a cosine of {LEAST_COSINE:g}, got "
                 f"{least:.4f}."
             )
@@ -318,11 +318,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         return
     if not found <= TOLERANCE:
-        raise engine.RunFailedError(
+        raise errors.RunFailedError(
             f"{args.out} must agree with PyTorch to {TOLERANCE:g}, differs by {found:.1e}."
         )
     sys.stdout.write(f"{args.out}: agrees with PyTorch to {found:.1e} on images {sizes}{weights}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line("vit_ls.export", main))
+    sys.exit(job.command_line("vit_ls.export", main))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import timm
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import engine
+from vit_ls import errors, job
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError
 from vit_ls.errors import CheckpointError
 from vit_ls.models.convert import Fit, fit
@@ -89,8 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 sys.stdout.write(f"{heading} {call}: {how.counts()}\n")
     if not found:
         call, how = min(every, key=lambda one: one.how.problems)
-        raise engine.RunFailedError(f"no model takes it; the nearest, {call}: {how.complaint()}")
+        raise errors.RunFailedError(f"no model takes it; the nearest, {call}: {how.complaint()}")
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line("vit_ls.weights", main))
+    sys.exit(job.command_line("vit_ls.weights", main))

@@ -5,7 +5,7 @@ import torch
 
 from benchmarks import ablations
 from benchmarks.ablations import Result, Run, build, compare, main, read_results, runs, table
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import ConfigError
 
 
@@ -73,7 +73,7 @@ def test_a_file_is_continued_and_its_table_compares_with_the_default(tmp_path, c
 def test_what_cannot_be_is_one_line_and_status_2(flags, complaint, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     argv = ["--csv", "none.csv", *flags]
-    assert engine.command_line("ablations", lambda: main(argv)) == 2
+    assert job.command_line("ablations", lambda: main(argv)) == 2
     assert capsys.readouterr().err == f"ablations: {complaint}\n".replace("@", __file__)
     assert not (tmp_path / "none.csv").exists()
 

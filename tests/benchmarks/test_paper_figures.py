@@ -6,7 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from benchmarks.analysis import cosine, length, main, norms, plot, read_images, shares
-from vit_ls import engine
+from vit_ls import job
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_the_command_writes_a_table_and_a_plot_of_each_analysis(tmp_path, capsys
 
 def test_a_folder_without_images_is_one_line_and_status_2(tmp_path, capsys):
     argv = ["--only", "shares", "--images", str(tmp_path), "--out", str(tmp_path / "out")]
-    assert engine.command_line("benchmarks.analysis", lambda: main(argv)) == 2
+    assert job.command_line("benchmarks.analysis", lambda: main(argv)) == 2
     assert "--images must hold JPEG or PNG files" in capsys.readouterr().err

@@ -18,7 +18,8 @@ import train
 from vit_ls.config import ConfigError, TrainConfig, dump, read
 from vit_ls.config.foreign import ABSENT
 from vit_ls.data.digits import Digits
-from vit_ls.engine import read_checkpoint, set_precision
+from vit_ls.job import set_precision
+from vit_ls.run import read_checkpoint
 
 TIMM = Path(__file__).parent.parent / "data" / "timm_args.yaml"
 TINY = [

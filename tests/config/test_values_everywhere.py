@@ -14,8 +14,8 @@ import train
 import validate
 import vit_ls.visualize.__main__ as visualize
 from vit_ls import export
-from vit_ls.boundary import ReportedError
 from vit_ls.config import TrainConfig, asdict, mapping
+from vit_ls.errors import ReportedError
 
 VALUES = {
     "false": False,

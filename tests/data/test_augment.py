@@ -16,7 +16,7 @@ import train
 from vit_ls.config import TrainConfig, read
 from vit_ls.data.augment import AugmentationError, NamedSteps, train_transform
 from vit_ls.data.digits import Digits
-from vit_ls.rng import seeded
+from vit_ls.job.rng import seeded
 
 IMAGES = 3000
 CONFIGS = sorted((Path(train.__file__).parent / "configs").glob("*.yaml"))

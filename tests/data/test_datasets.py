@@ -13,7 +13,7 @@ from timm.data import create_dataset
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import eval_loader, open_images, open_splits
 from vit_ls.data.digits import Digits
-from vit_ls.engine import Ranks
+from vit_ls.job import Ranks
 
 CONFIG = TrainConfig(workers=0, batch_size=4)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from vit_ls.config import TrainConfig
 from vit_ls.data import open_splits, train_batches
 from vit_ls.data.seeded import SeededErasing
-from vit_ls.engine import Ranks
-from vit_ls.rng import seeded
+from vit_ls.job import Ranks
+from vit_ls.job.rng import seeded
 
 CUDA = torch.device("cuda")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import TrainBatches, open_splits, train_batches
-from vit_ls.engine import Ranks
+from vit_ls.job import Ranks
 
 CPU = torch.device("cpu")
 # Random crops, mixing and erasing are on.

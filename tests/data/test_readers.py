@@ -16,7 +16,7 @@ from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import Images, eval_loader, open_splits, train_batches
 from vit_ls.data.digits import Digits
 from vit_ls.data.streams import Part
-from vit_ls.engine import Ranks
+from vit_ls.job import Ranks
 
 # webdataset leaves its shards open to the garbage collector.
 pytestmark = pytest.mark.filterwarnings(

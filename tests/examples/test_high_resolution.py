@@ -16,7 +16,7 @@ from examples.high_resolution import (
     table,
     whole_and_tiled,
 )
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import ConfigError
 
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_is_one_line_and_status_2(flags, complaint, tmp_path, cap
     image = tmp_path / "image.png"
     Image.new("RGB", (8, 8)).save(image)
     argv = ["--image", str(image), "--picture", str(tmp_path / "drawn.png"), *flags]
-    assert engine.command_line("high_resolution.py", lambda: main(argv)) == 2
+    assert job.command_line("high_resolution.py", lambda: main(argv)) == 2
     assert re.fullmatch(rf"high_resolution.py: {complaint}.*\n", capsys.readouterr().err)
     assert not (tmp_path / "drawn.png").exists()
 

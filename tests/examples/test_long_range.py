@@ -19,7 +19,7 @@ from examples.long_range import (
     same_as_corner,
     table,
 )
-from vit_ls import engine
+from vit_ls import job
 from vit_ls.config import ConfigError
 
 
@@ -85,7 +85,7 @@ def test_the_table_has_mean_and_deviation_of_two_seeds_or_more():
 )
 def test_what_cannot_be_is_one_line_and_status_2(flags, complaint, tmp_path, capsys):
     argv = ["--csv", str(tmp_path / "rows.csv"), *flags]
-    assert engine.command_line("long_range.py", lambda: main(argv)) == 2
+    assert job.command_line("long_range.py", lambda: main(argv)) == 2
     assert capsys.readouterr().err == f"long_range.py: {complaint}\n"
 
 

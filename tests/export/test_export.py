@@ -3,9 +3,9 @@ import timm
 import torch
 from families import CUT, SMALL
 
-from vit_ls import engine
-from vit_ls.boundary import MissingPackageError
+from vit_ls import job
 from vit_ls.config import ConfigError
+from vit_ls.errors import MissingPackageError
 from vit_ls.export import (
     Images,
     cosine,
@@ -162,15 +162,15 @@ def test_the_command_exports_feature_maps(tmp_path, capsys):
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(arguments, message, capsys, monkeypatch):
-    monkeypatch.setattr("vit_ls.boundary.find_spec", lambda _name: object())
-    assert engine.command_line("export", lambda: main(arguments.split())) == 2
+    monkeypatch.setattr("vit_ls.errors.find_spec", lambda _name: object())
+    assert job.command_line("export", lambda: main(arguments.split())) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"export: {message}")
     assert error.count("\n") == 1
 
 
 def test_onnx_without_its_extra_is_an_error_that_names_it(monkeypatch):
-    monkeypatch.setattr("vit_ls.boundary.find_spec", lambda _name: None)
+    monkeypatch.setattr("vit_ls.errors.find_spec", lambda _name: None)
     with pytest.raises(MissingPackageError, match=r"pip install onnx onnxscript onnxruntime"):
         main(["--model", "test_vil_ls", "--out", "m.onnx"])
 
@@ -178,5 +178,5 @@ def test_onnx_without_its_extra_is_an_error_that_names_it(monkeypatch):
 def test_a_failed_check_is_status_1(monkeypatch, capsys):
     monkeypatch.setattr("vit_ls.export.write_program", lambda model, *_: lambda x: [model(x) + 1])
     arguments = ["--model", "test_cvt_ls", "--out", "m.pt2"]
-    assert engine.command_line("export", lambda: main(arguments)) == 1
+    assert job.command_line("export", lambda: main(arguments)) == 1
     assert "must agree with PyTorch to 0.0001, differs by 1.0e+00" in capsys.readouterr().err

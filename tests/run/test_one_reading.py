@@ -25,8 +25,8 @@ from robustness.rules.results import Report
 from robustness.running.subject import build_subject
 from vit_ls import data, export, weights
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.engine import make_teacher
 from vit_ls.run import load_weights, make_model, scores, which_weights
+from vit_ls.train import make_teacher
 
 
 def _validated(file: Path, asked: str, log: Path) -> tuple[float, str]:
@@ -280,7 +280,7 @@ def test_what_is_of_no_run_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.landing
 def test_importing_the_package_does_not_import_runs_and_data() -> None:
-    rooms = ("run", "data", "config", "engine")
+    rooms = ("run", "data", "config", "train", "evaluate")
     code = f"import sys, vit_ls; print([m for m in {rooms} if f'vit_ls.{{m}}' in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -9,8 +9,8 @@ from sequence import cli
 from sequence.data import Split, Task
 from sequence.models import make_model
 from vit_ls.count import count_params
-from vit_ls.engine.recipe import make_optimizer, make_schedule
 from vit_ls.paper import COMPOSITE_SLICE_LRA, LONG_SHORT_LRA
+from vit_ls.train.recipe import make_optimizer, make_schedule
 
 FOLDER = cli.CONFIGS
 # steps, warm-up steps, peak rate: of the papers' tables

@@ -15,7 +15,7 @@ from sequence.models import NextToken, nats_by_place
 from sequence.report import bits
 from sequence.tasks import listops, pathfinder, released, text
 from vit_ls.config import ConfigError
-from vit_ls.engine import Ranks
+from vit_ls.job import Ranks
 from vit_ls.sequence import CausalLongShort, LanguageModel
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from vit_ls.boundary import ReportedError
+from vit_ls.errors import ReportedError
 
 _LARGEST = 3e38  # of float32, in which the values are used
 _LARGEST_COUNT = 2**31 - 1

@@ -9,8 +9,8 @@ from timm.data import create_transform
 from timm.data.auto_augment import AugmentOp
 from torchvision.transforms import Compose
 
-from vit_ls.boundary import blamed_on
 from vit_ls.config import TrainConfig
+from vit_ls.errors import blamed_on
 
 
 class AugmentationError(RuntimeError):

@@ -13,7 +13,6 @@ from timm.data.readers.reader import Reader
 from timm.data.readers.reader_image_folder import ReaderImageFolder
 from torchvision.datasets import DatasetFolder
 
-from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
 from vit_ls.data import hub, shards
 from vit_ls.data.class_map import relabel
@@ -37,6 +36,7 @@ from vit_ls.data.splits import (
     split_root,
 )
 from vit_ls.data.streams import StreamedImages
+from vit_ls.errors import blamed_on
 
 _logger = logging.getLogger(__name__)
 

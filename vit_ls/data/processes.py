@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from vit_ls.data.augment import AugmentationError
 from vit_ls.data.errors import DataError, UnreadableImageError
-from vit_ls.signals import STOPPING, end_with_parent
+from vit_ls.job.signals import STOPPING, end_with_parent
 
 _logger = logging.getLogger(__name__)
 _OURS = (AugmentationError, DataError, UnreadableImageError)

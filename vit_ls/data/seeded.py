@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from vit_ls.data.errors import UnreadableImageError
-from vit_ls.rng import seed, seeded
+from vit_ls.job.rng import seed, seeded
 
 _logger = logging.getLogger(__name__)
 _ORDER, _IMAGE, _MIX, _ERASE = range(4)  # what a seed is for

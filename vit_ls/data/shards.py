@@ -12,10 +12,10 @@ from typing import Any
 from timm.data.readers.class_map import remap_target
 from timm.data.readers.targets import get_field, has_field
 
-from vit_ls.boundary import one_line
 from vit_ls.config import ConfigError
 from vit_ls.data.errors import DataError
 from vit_ls.data.streams import Part, Sample
+from vit_ls.errors import one_line
 
 _CLASS = "cls"
 """Where the label is, unless a key of the JSON file is named."""

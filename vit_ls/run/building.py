@@ -1,18 +1,21 @@
-"""A model from a configuration: arguments for timm's `create_model`, and weights to start from."""
+"""The model of a configuration: built, made ready for its device, and what does nothing with it."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from timm.layers import set_fast_norm
+from timm.layers import convert_splitbn_model, convert_sync_batchnorm, set_fast_norm
 from timm.models import is_model, list_models, model_entrypoint, resolve_model_input_args
+from timm.optim import get_optimizer_info
+from timm.utils.model import freeze_batch_norm_2d
 from torch import nn
 
-from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError, DataConfig, TrainConfig, asdict, nearest
+from vit_ls.errors import blamed_on
+from vit_ls.job.precision import mixes_precision
 from vit_ls.run.classes import check_same_classes
 from vit_ls.run.files import check_weights_file
 from vit_ls.run.loading import built_from, load_weights, named_by
@@ -146,3 +149,107 @@ def _set_classifier(model: nn.Module, config: TrainConfig) -> None:
         if bias is not None:
             for one in biases:
                 one.fill_(bias)
+
+
+def check_compiler(config: DataConfig) -> None:
+    """Raise ConfigError for a backend or a mode that torch.compile does not know or cannot use."""
+    if not config.torchcompile:
+        return
+    try:
+        # Nothing is compiled before a first forward, but both names are looked up.
+        torch.compile(nn.Identity(), backend=config.torchcompile, mode=config.torchcompile_mode)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"--torchcompile {config.torchcompile} cannot be used: {reason}"
+        ) from error
+    mode, steps = config.torchcompile_mode, getattr(config, "grad_accum_steps", 1)
+    # Asked for last, because only the name of a known mode gives options.
+    if mode and steps > 1 and torch._inductor.list_mode_options(mode).get("triton.cudagraphs"):
+        raise ConfigError(
+            f"--torchcompile-mode {mode} cannot go with --grad-accum-steps {steps}: a CUDA graph "
+            "writes each gradient over the one before it."
+        )
+
+
+def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.Module:
+    """The model on its device, as the configuration wants it: frozen parts, memory, layout."""
+    warn_of_idle(model, config, device)
+    if isinstance(config, TrainConfig):
+        if config.freeze:
+            _freeze_backbone(model)
+        if config.grad_checkpointing:
+            set_grad_checkpointing: Any = getattr(model, "set_grad_checkpointing", None)
+            if set_grad_checkpointing is None:
+                raise ConfigError("--grad-checkpointing: the model has no set_grad_checkpointing.")
+            set_grad_checkpointing(enable=True)
+        if config.sync_bn and torch.distributed.is_initialized():
+            if device.type == "cpu":
+                raise ConfigError(
+                    "--sync-bn needs a GPU for each process: torch has it there alone."
+                )
+            # Not torch's own: it would drop the activation that timm's norms hold.
+            model = convert_sync_batchnorm(model)
+        if config.split_bn:
+            model = convert_splitbn_model(model, max(config.aug_splits, 2))
+    elif config.torchcompile:
+        model.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
+    model = model.to(device)
+    if config.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    return model
+
+
+def _freeze_backbone(model: nn.Module) -> None:
+    """Leave only the classifier to train; batch norm keeps its statistics."""
+    get_classifier: Any = getattr(model, "get_classifier", None)
+    if get_classifier is None:
+        raise ConfigError("--freeze backbone needs a model with get_classifier().")
+    for module in model.children():
+        freeze_batch_norm_2d(module)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    for parameter in get_classifier().parameters():
+        parameter.requires_grad_(True)
+
+
+_logger = logging.getLogger(__name__)
+
+
+def warn_of_idle(model: nn.Module, config: DataConfig, device: torch.device) -> None:
+    """Name the settings that are on and change nothing.
+
+    Args:
+        model: As it was built.
+        config: The settings.
+        device: That the model will run on.
+    """
+    for flag, needs in _idle(model, config, device):
+        _logger.warning("%s has no effect: it needs %s.", flag, needs)
+
+
+def _idle(model: nn.Module, config: DataConfig, device: torch.device) -> Iterator[tuple[str, str]]:
+    full = not mixes_precision(config.amp, device)
+    if config.fast_norm and full:
+        yield "--fast-norm", "--amp"
+    elif config.fast_norm and not any(getattr(one, "_fast_norm", False) for one in model.modules()):
+        yield "--fast-norm", f"norms of timm's, {config.model} has none"
+    # Where it is off by choice, that was said when the settings were read.
+    if config.amp is None and config.amp_dtype != DataConfig.amp_dtype and full:
+        yield "--amp-dtype", "--amp"
+    if isinstance(config, TrainConfig):
+        if config.sync_bn and not torch.distributed.is_initialized():
+            yield "--sync-bn", "several processes"
+        yield from idle_of_optimizer(config)
+
+
+def idle_of_optimizer(config: TrainConfig) -> Iterator[tuple[str, str]]:
+    """The settings that timm's optimiser of that name does not take, and what each would need."""
+    taken = get_optimizer_info(config.opt.lower().rpartition("_")[2])  # less "lookahead_"
+    for flag, changed, takes, what in (
+        ("--opt-eps", config.opt_eps is not None, taken.has_eps, "an epsilon"),
+        ("--opt-betas", config.opt_betas is not None, taken.has_betas, "betas"),
+        ("--momentum", config.momentum != TrainConfig.momentum, taken.has_momentum, "a momentum"),
+    ):
+        if changed and not takes:
+            yield flag, f"an --opt that has {what}, {config.opt} has none"

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import torch
 
-from vit_ls.boundary import blamed_on
 from vit_ls.config import ConfigError
-from vit_ls.errors import CheckpointError
+from vit_ls.errors import CheckpointError, blamed_on
 
 Kind = Literal["torch", "safetensors", "numpy"]
 

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vit_ls.boundary import blamed_on, one_line
 from vit_ls.config import ConfigError
-from vit_ls.errors import CheckpointError
+from vit_ls.errors import CheckpointError, blamed_on, one_line
 from vit_ls.models.convert import complaint
 from vit_ls.models.names import under_our_names
 from vit_ls.models.wrappers import Which, cleaned, held, unwrapped

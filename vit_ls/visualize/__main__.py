@@ -22,9 +22,9 @@ from timm import create_model
 from torch import Tensor
 
 import vit_ls
-from vit_ls import engine
-from vit_ls.boundary import check_packages
+from vit_ls import job
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
+from vit_ls.errors import check_packages
 from vit_ls.layers import CompositeSliceAttention
 from vit_ls.recording import Attention, Part
 from vit_ls.run import built, check_model_name, made
@@ -181,4 +181,4 @@ def _write(
 
 
 if __name__ == "__main__":
-    sys.exit(engine.command_line("vit_ls.visualize", main))
+    sys.exit(job.command_line("vit_ls.visualize", main))

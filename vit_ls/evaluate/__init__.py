@@ -1,0 +1,6 @@
+"""Evaluates a model: each image counts once, in any number of processes."""
+
+from vit_ls.evaluate.counting import Evaluation, check_evaluated, evaluate
+from vit_ls.evaluate.results import check_reports, summarised
+
+__all__ = ["Evaluation", "check_evaluated", "check_reports", "evaluate", "summarised"]

@@ -1,0 +1,176 @@
+"""What validate.py reports of an evaluation."""
+
+import csv
+import io
+import json
+import logging
+import os
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vit_ls.config import ConfigError, ValidateConfig
+from vit_ls.errors import CheckpointError
+from vit_ls.evaluate.counting import Evaluation, PerImage
+from vit_ls.run.checkpoint import write_whole
+
+_logger = logging.getLogger(__name__)
+
+
+def summarised(
+    result: Evaluation,
+    config: ValidateConfig,
+    about: dict[str, Any],
+    class_to_idx: dict[str, int] | None,
+    file_names: Callable[[], list[str]],
+) -> dict[str, Any]:
+    """The line that reports an evaluation; writes the CSV files that were asked for.
+
+    Args:
+        result: The evaluation, with its images where the configuration needs them.
+        config: Says what is wanted.
+        about: What was evaluated, and how: the model, the size, which weights, the precision.
+        class_to_idx: Names of the classes, where the data set knows them.
+        file_names: Returns the images' file names, in order; called for ReaL labels alone.
+    """
+    row: dict[str, Any] = {
+        **about,
+        "images": result.images,
+        **{f"val_{name}": f"{value:.3f}" for name, value in result.metrics.items()},
+    }
+    if result.unreadable:
+        row["unreadable"] = result.unreadable
+    if config.real_labels:
+        assert result.per_image is not None
+        top1, top5 = real_accuracy(result.per_image, file_names(), config.real_labels)
+        row |= {"real_top1": f"{top1:.3f}", "real_top5": f"{top5:.3f}"}
+    if result.images_per_second is None:
+        _logger.info("images_s is left out: it is measured from the second batch on.")
+    else:
+        row["images_s"] = f"{result.images_per_second:.1f}"
+    if config.per_class:
+        assert result.per_image is not None
+        rows = per_class(result.per_image, class_to_idx)
+        _write_rows(Path(config.per_class), rows)
+    if config.results_file:
+        file = config.checkpoint or config.pretrained_path or ""
+        _append(Path(config.results_file), {"model": config.model, "checkpoint": file, **row})
+    return row
+
+
+def check_reports(config: ValidateConfig) -> None:
+    """Raise ConfigError for ReaL labels or a report that would fail after the evaluation."""
+    if config.real_labels:
+        _read_real_labels(config.real_labels)
+    for flag, name in (("--per-class", config.per_class), ("--results-file", config.results_file)):
+        path = Path(name)
+        if name and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise ConfigError(f"{flag} {name} cannot be written: no such folder, or not writable.")
+    if config.results_file:
+        _rows_of(Path(config.results_file))
+
+
+def per_class(result: PerImage, class_to_idx: dict[str, int] | None) -> list[dict[str, Any]]:
+    """Accuracy of each class that has images."""
+    names = {index: name for name, index in (class_to_idx or {}).items()}
+    hits = result.predictions[:, 0] == result.targets
+    rows = []
+    for label in result.targets.unique().tolist():
+        of_class = hits[result.targets == label]
+        rows.append(
+            {
+                "class": label,
+                "name": names.get(label, "" if label >= 0 else "unreadable"),
+                "images": len(of_class),
+                "top1": f"{100 * of_class.double().mean().item():.3f}",
+            }
+        )
+    return rows
+
+
+def real_accuracy(result: PerImage, names: list[str], labels: str) -> tuple[float, float]:
+    """Top-1 and top-5 on the reassessed labels (arXiv:2006.07159).
+
+    An image is right where the prediction is among its labels; images without one are left out.
+
+    Args:
+        result: Of an evaluation on ImageNet's validation images.
+        names: Their file names, which carry their numbers.
+        labels: JSON file with a list of labels per image, or "builtin" for the one that timm has.
+    """
+    by_number = dict(enumerate(_read_real_labels(labels), 1))
+    try:
+        numbers = [int(Path(name).stem.rpartition("_")[2]) for name in names]
+        wanted = [by_number[number] for number in numbers]
+    except (ValueError, KeyError) as error:
+        raise ConfigError("--real-labels needs ImageNet's validation images.") from error
+    hits = [
+        [guess in right for guess in guesses]
+        for guesses, right in zip(result.predictions.tolist(), wanted, strict=True)
+        if right
+    ]
+    table = torch.tensor(hits, dtype=torch.double)
+    return 100 * table[:, 0].mean().item(), 100 * table.amax(1).mean().item()
+
+
+def _read_real_labels(labels: str) -> list[list[int]]:
+    if labels == "builtin":
+        source = resources.files("timm.data") / "_info" / "imagenet_real_labels.json"
+        return list(json.loads(source.read_text(encoding="utf-8")))
+    try:
+        real = json.loads(Path(labels).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--real-labels {labels}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--real-labels {labels}: not JSON: {error}.") from error
+    if not isinstance(real, list) or not all(
+        isinstance(some, list) and all(type(one) is int for one in some) for some in real
+    ):
+        raise ConfigError(f"--real-labels {labels}: must hold a list of labels for each image.")
+    return real
+
+
+def _rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of results, none where there is no file yet."""
+    if not path.exists():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows, columns = list(reader), reader.fieldnames or []
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, csv.Error):
+        rows, columns = [], [""]
+    broken = any(None in row or None in row.values() for row in rows)
+    if broken or (columns and "model" not in columns):
+        raise ConfigError(f"{path} is no file of results: it would not be appended to but lost.")
+    return rows
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    """Add a row; a file that lacks one of its columns is written anew."""
+    rows = _rows_of(path)
+    if not rows or row.keys() - rows[0].keys():
+        _write_rows(path, [*rows, row])
+        return
+    try:
+        with path.open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, list(rows[0])).writerow(row)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows, with a column for each name that one of them has."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    try:
+        write_whole(path, lambda file: file.write(text.getvalue().encode()))
+    except CheckpointError as error:
+        raise ConfigError(str(error)) from error
