@@ -153,7 +153,9 @@ def _check_reports(config: TrainConfig) -> None:
         _writer()
     if config.log_wandb:
         wandb = _package()
-        with blamed_on("--log-wandb cannot log in (WANDB_MODE=offline needs no login)", ConfigError):
+        with blamed_on(
+            "--log-wandb cannot log in (WANDB_MODE=offline needs no login)", ConfigError
+        ):
             wandb.login()
 
 
