@@ -226,7 +226,7 @@ def test_the_slurm_script_requeues_a_run_whose_processes_get_its_signal(
     shims.mkdir()
     # SLURM signals every process of the step, the loading processes too.
     for name, text in (
-        ("srun", 'shift\nexec "$@"'),
+        ("srun", 'shift 2\nexec "$@"'),
         ("scontrol", 'echo "scontrol $*"\n[ "$1" = show ] && echo 127.0.0.1 || exit 0'),
     ):
         (shims / name).write_text(f"#!/bin/bash\n{text}\n")

@@ -103,6 +103,25 @@ def test_accuracy_per_class_adds_up(
     assert log.read_text().count("\n") == 2
 
 
+def test_rows_of_results_say_what_was_evaluated_and_how(
+    capsys: pytest.CaptureFixture[str], checkpoint: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "results.csv"
+    argv = ["--model", "test_vil_ls", "--checkpoint", checkpoint, "--results-file", str(file)]
+    for more in (["--img-size", "16"], ["--amp"], ["--amp", "--amp-dtype", "float16"]):
+        row = _validated(capsys, *argv, *more)
+        with file.open() as opened:
+            written = list(csv.DictReader(opened))[-1]
+        assert written == {"checkpoint": checkpoint, **row}
+    with file.open() as opened:
+        rows = list(csv.DictReader(opened))
+    assert [(row["img_size"], row["amp"]) for row in rows] == [
+        ("16", "off"),
+        ("32", "bfloat16"),
+        ("32", "float16"),
+    ]
+
+
 def test_real_labels_accept_any_of_an_images_labels(tmp_path: Path) -> None:
     labels = tmp_path / "real.json"
     labels.write_text(json.dumps([[1, 2], [], [3], [4]]))

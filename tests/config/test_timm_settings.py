@@ -5,6 +5,7 @@ import logging
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,18 @@ import pytest
 import runs
 import torch
 import yaml
+from timm.data import create_transform
 from timm.loss import create_classification_loss
+from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
 
 import train
 from vit_ls.config import ConfigError, TrainConfig, dump, read
 from vit_ls.config.foreign import ABSENT
+from vit_ls.data.augment import augmentation
 from vit_ls.data.digits import Digits
 from vit_ls.job import set_precision
 from vit_ls.run import read_checkpoint
+from vit_ls.run.building import idle_of_optimizer
 
 TIMM = Path(__file__).parent.parent / "data" / "timm_args.yaml"
 TINY = [
@@ -262,6 +267,74 @@ def test_settings_that_do_nothing_are_named(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (["--color-jitter", "0.2", "--aa", "rand-m9"], "--color-jitter has no effect: it needs no"),
+        (["--color-jitter-prob", "0.2", "--aa", "original"], "--color-jitter-prob has no effect"),
+        (["--color-jitter", "0.2", "--color-jitter-prob", "0"], "--color-jitter has no effect"),
+        (["--color-jitter", "0", "--color-jitter-prob", "1"], "--color-jitter-prob has no effect"),
+        (["--color-jitter", "0.2", "--aa", "3a"], ""),
+        (["--color-jitter", "0.2", "--color-jitter-prob", "0.8"], ""),
+        (["--color-jitter", "0"], ""),
+        (["--aa", "rand-m9"], ""),
+    ],
+)
+def test_a_colour_jitter_that_does_nothing_is_named(
+    argv: list[str], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        _read(*argv)
+    assert caplog.text.count("has no effect") == bool(told)
+    assert told in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["rand-m9", "original", "v0", "augmix-m3", "3a"])
+def test_a_policy_that_leaves_the_colour_jitter_out_is_the_one_that_is_named(
+    policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        config = _read("--aa", policy, "--color-jitter", "0.2")
+    jitters = "ColorJitter" in str(create_transform(32, **augmentation(config)))
+    assert ("--color-jitter has no effect" in caplog.text) == (not jitters)
+
+
+def _made(name: str, **settings: Any) -> str:
+    optimizer = create_optimizer_v2(torch.nn.Linear(4, 4), opt=name, lr=0.1, **settings)
+    groups = [
+        {key: group[key] for key in group if key != "params"} for group in optimizer.param_groups
+    ]
+    return repr((groups, optimizer.defaults))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*list_optimizers(), "lookahead_adamw", "lookahead_sgd"])
+def test_a_setting_that_an_optimiser_does_not_take_is_named(name: str) -> None:
+    """What changes nothing about the optimiser is named, and nothing else."""
+    settings: dict[str, Any] = {"opt_eps": 0.0123, "momentum": 0.123, "opt_betas": [0.1, 0.2]}
+    if get_optimizer_info(name.rpartition("_")[2]).num_betas == 3:
+        settings["opt_betas"].append(0.3)
+    try:
+        plain = _made(name)
+    except AssertionError:
+        pytest.skip("needs a package or a device that is not here")
+    idle = {
+        f"--{key.replace('_', '-')}"
+        for key, value in settings.items()
+        if _made(name, **{key.removeprefix("opt_"): value}) == plain
+    }
+    config = replace(TrainConfig(opt=name), **settings)
+    assert {flag for flag, _ in idle_of_optimizer(config)} == idle
+    assert not list(idle_of_optimizer(TrainConfig(opt=name)))
+
+
+def test_a_run_names_what_its_optimiser_does_not_take(images: Path, tmp_path: Path) -> None:
+    flags = ["--momentum", "0.5", "--opt-betas", "0.8", "0.9"]
+    log, _ = _run(images, tmp_path, *TINY, *flags)
+    assert "--momentum has no effect: it needs an --opt that has a momentum, adamw has" in log
+    assert "--opt-betas has no effect" not in log
+
+
+@pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["--seed", "4294967296"], "--seed must be at most 2147483647, got 4294967296."),
@@ -285,6 +358,21 @@ def test_a_mistake_is_one_line(images: Path, tmp_path: Path, argv: list[str], me
     assert runs.finish([str(images), *TINY, "--output", str(tmp_path / "o"), *argv], log) == 2
     assert message in log.read_text()
     assert log.read_text().count("\n") == 1
+
+
+@pytest.mark.landing
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_without_a_login_leaves_no_folder(images: Path, tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="needs the extra 'log'")
+    argv = [str(images), *TINY, "--log-wandb", "--output", str(tmp_path / "runs")]
+    argv += ["--experiment", "run"]
+    nobody = {"HOME": str(tmp_path), "NETRC": str(tmp_path / "netrc"), "WANDB_API_KEY": ""}
+    log = tmp_path / "log"
+    assert runs.finish(argv, log, env=nobody) == 2
+    assert log.read_text().startswith("train.py: --log-wandb cannot log in (WANDB_MODE=offline")
+    assert log.read_text().count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+    assert runs.finish(argv, log, env=nobody | {"WANDB_MODE": "offline"}) == 0, log.read_text()
 
 
 @pytest.mark.landing

@@ -59,6 +59,23 @@ def test_nodes_that_count_their_restarts_differently_join(
     assert [process.exitcode for process in both] == [0, 0], log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("interface", "statuses", "said"),
+    [("lo", [0, 0], "joined: [0, 1]"), ("nosuch0", [1, 1], "nosuch0")],
+)
+def test_gloo_listens_at_the_interface_that_is_named(
+    tmp_path: Path, interface: str, statuses: list[int], said: str
+) -> None:
+    log = tmp_path / "log"
+    env = {"GLOO_SOCKET_IFNAME": interface}
+    both = runs.start_two("rank_cases", ["joined"], log, env=env)
+    for process in both:
+        process.join(60)
+    assert [process.exitcode for process in both] == statuses, log.read_text()
+    assert said in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
 def _late() -> None:
     """The primary comes when the other one has read what the last start left."""
     if os.environ["RANK"] == "0":

@@ -1,9 +1,10 @@
 """Where the processes of one start of a job meet: a store that no earlier start has written to.
 
 torchrun keeps one store for all starts of a job. What the processes of an earlier start left in it,
-the next ones take for their own: gloo connects to addresses where nobody listens any more, and NCCL
-ends of an error that is long past. TORCHELASTIC_RESTART_COUNT does not tell the starts apart: each
-node counts for itself, and only those of its own failures.
+the next ones take for their own: gloo connects to addresses where nobody listens any more, and
+NCCL's watchdog reads of errors that are long past, below any prefix (`globalStore_` in torch's
+ProcessGroupNCCL.cpp). TORCHELASTIC_RESTART_COUNT does not tell the starts apart: each node counts
+for itself, and only those of its own failures (`_invoke_run` in torch's elastic agent).
 """
 
 import datetime
