@@ -185,7 +185,7 @@ def _digest(tensors: Sequence[torch.Tensor]) -> str:
     whole = hashlib.sha256()
     for tensor in tensors:
         whole.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-        whole.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        whole.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return whole.hexdigest()[:32]
 
 
