@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
 from vit_ls.layers import Block, LongShortAttention
 from vit_ls.ops import merge_heads, split_heads
+from vit_ls.style import log_axis, look, picture, plain
 
 Row = Mapping[str, Any]
 
@@ -176,40 +178,91 @@ def length(slice_sizes: Sequence[int] = (8, 16, 32, 64)) -> list[Row]:
 
 
 def draw(rows_of: Mapping[str, Sequence[Row]], path: Path) -> None:
-    """A panel for each analysis."""
-    from matplotlib.figure import Figure
-
-    across = min(len(rows_of), 3)
-    down = -(-len(rows_of) // across)
-    figure = Figure(figsize=(5.8 * across, 3.8 * down), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).flatten()
-    for axes, (analysis, rows) in zip(panels, rows_of.items(), strict=False):
-        x, y, lines = _AXES[analysis]
-        plot(axes, rows, x=x, y=y, lines=lines)
-    for axes in panels[len(rows_of) :]:
-        axes.set_axis_off()
-    figure.savefig(path, dpi=70)
+    """A panel for each analysis, under what it found."""
+    found = {analysis: finding(analysis, rows) for analysis, rows in rows_of.items()}
+    several = len(found) > 1
+    across = 2 if several else 1
+    down = -(-len(found) // across)
+    title = "What the papers argue with, measured" if several else next(iter(found.values()))
+    with picture(path, title, across=across, down=down, height=0.6 + 2.9 * down) as panels:
+        for axes, (analysis, rows) in zip(panels, rows_of.items(), strict=False):
+            x, y, lines = _AXES[analysis]
+            plot(axes, rows, x=x, y=y, lines=lines)
+            if several:
+                axes.set_title(fill(found[analysis], 40))
+        for axes in panels[len(rows_of) :]:
+            axes.set_axis_off()
 
 
 def plot(axes: Any, rows: Sequence[Row], *, x: str, y: str, lines: Sequence[str]) -> None:
     """One line for each value of the columns `lines`."""
     from matplotlib.ticker import MaxNLocator
 
-    curves: dict[str, list[Row]] = {}
+    curves: dict[tuple[str, ...], list[Row]] = {}
     names = [row[x] for row in rows if isinstance(row[x], str)]
     places = {name: i for i, name in enumerate(dict.fromkeys(names))}
     for row in rows:
-        curves.setdefault(", ".join(str(row[c]) for c in lines), []).append(row)
-    for name, points in curves.items():
+        curves.setdefault(tuple(str(row[c]) for c in lines), []).append(row)
+    titles = distinct([", ".join(key) for key in curves])
+    for number, (name, points) in enumerate(zip(titles, curves.values(), strict=True)):
         along = [places.get(row[x], row[x]) for row in points]
-        axes.plot(along, [row[y] for row in points], marker="o", markersize=3, label=name)
+        values = [row[y] for row in points]
+        axes.plot(along, values, label=name, **look(number, len(curves)))
     if y in ("MiB", "scores"):
-        axes.set(xscale="log", yscale="log")
+        log_axis(axes.xaxis, [64, 128, 256] if y == "MiB" else LENGTHS[1::2])
+        log_axis(axes.yaxis)
     if places:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel=x, ylabel=y)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+    axes.set(xlabel=_WORDS.get(x, x), ylabel=_WORDS.get(y, y))
+
+
+def distinct(titles: Sequence[str]) -> list[str]:
+    """Titles without the parts that all of them have; one that has no other stays as it is."""
+    parts = [title.split(", ") for title in titles]
+    common = set(parts[0]).intersection(*parts) if len(parts) > 1 else set()
+    own = [", ".join(part for part in words if part not in common) for words in parts]
+    shown = [short or title for short, title in zip(own, titles, strict=True)]
+    for option, words in (("dual_ln=False", "no DualLN"), ("attention=full", "full attention")):
+        shown = [name.replace(option, words) for name in shown]
+    return shown
+
+
+def finding(analysis: str, rows: Sequence[Row]) -> str:
+    """What the rows of an analysis say, in a sentence."""
+    if analysis == "norms":
+        with_it = [row["ratio"] for row in rows if "dual_ln=False" not in row["model"]]
+        without = [row["ratio"] for row in rows if "dual_ln=False" in row["model"]]
+        said = f"Projected norms are {_span(with_it)} of the window's with DualLN"
+        return f"{said}, {_span(without)} without" if without else said
+    if analysis == "cosine":
+        last = {row["model"]: row["cosine"] for row in rows}
+        names = distinct(list(last))
+        values = (f"{v:.2f} ({n})" for n, v in zip(names, last.values(), strict=True))
+        return f"Tokens' likeness at the end: {', '.join(values)}"
+    if analysis == "memory":
+        most = max(row["side"] for row in rows)
+        last = {row["model"]: row["MiB"] for row in rows if row["side"] == most}
+        names = distinct(list(last))
+        values = (f"{v:.0f} MiB ({n})" for n, v in zip(names, last.values(), strict=True))
+        return f"At {most} pixels training keeps {', '.join(values)}"
+    if analysis == "shares":
+        projected = [row["share"] for row in rows if row["part"] == "projected"]
+        if not projected:
+            return "No layer has projected tokens"
+        first, last = projected[0], projected[-1]
+        return f"Projected tokens get {first:.0%} of attention at first, {last:.0%} at last"
+    most = max(row["length"] for row in rows)
+    scores = {row["attention"]: row["scores"] for row in rows if row["length"] == most}
+    least = min(scores, key=lambda name: scores[name])
+    times = scores["full"] / scores[least]
+    return (
+        f"At {plain(most)} tokens {least} need {times:.0f} times fewer scores than full attention"
+    )
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _write(rows: Sequence[Row], path: Path) -> None:
@@ -267,6 +320,18 @@ def run(
             rows += [{"model": title, **row} for row in found]
     return rows
 
+
+_WORDS = {
+    "layer": "layer",
+    "block": "block",
+    "side": "side of the image (pixels)",
+    "length": "tokens",
+    "ratio": "norm, projected / window",
+    "cosine": "mean cosine of two tokens",
+    "MiB": "kept for training (MiB)",
+    "share": "share of attention",
+    "scores": "scores of a head",
+}
 
 _AXES = {
     "norms": ("layer", "ratio", ("model", "kind")),
