@@ -20,7 +20,7 @@ INK, QUIET = "#222222", "#595959"
 WIDTH, DPI = 8.0, 120
 """Of a picture in inches, and its dots: shown at 800 pixels its text is as large as a page's."""
 
-_LOOK = {
+_LOOK: Any = {
     "axes.edgecolor": QUIET,
     "axes.grid": True,
     "axes.labelcolor": INK,
@@ -197,4 +197,5 @@ def _dark(colour: Any) -> str:
     """A colour for text on white: darker than that of a line."""
     from matplotlib.colors import to_hex, to_rgb
 
-    return str(to_hex([0.62 * part for part in to_rgb(colour)]))
+    red, green, blue = to_rgb(colour)
+    return str(to_hex((0.62 * red, 0.62 * green, 0.62 * blue)))

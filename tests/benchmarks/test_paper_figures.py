@@ -5,17 +5,8 @@ import timm
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.analysis import (
-    cosine,
-    distinct,
-    finding,
-    length,
-    main,
-    norms,
-    plot,
-    read_images,
-    shares,
-)
+from benchmarks.analysis import cosine, length, main, norms, read_images, shares
+from benchmarks.analysis_report import distinct, finding, plot
 from vit_ls import engine
 
 
