@@ -27,6 +27,7 @@ from timm import create_model
 from torch import Tensor, nn
 
 import vit_ls
+from benchmarks.analysis_report import Row, draw
 from vit_ls import job
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError
 from vit_ls.count import explicit_attention, saved_activations
@@ -36,8 +37,6 @@ from vit_ls.grid import num_windows
 from vit_ls.layers import Block, LongShortAttention
 from vit_ls.ops import merge_heads, split_heads
 from vit_ls.run import built, check_model_name
-
-Row = Mapping[str, Any]
 
 ANALYSES = ("norms", "cosine", "memory", "shares", "length")
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -176,43 +175,6 @@ def length(slice_sizes: Sequence[int] = (8, 16, 32, 64)) -> list[Row]:
     return rows
 
 
-def draw(rows_of: Mapping[str, Sequence[Row]], path: Path) -> None:
-    """A panel for each analysis."""
-    from matplotlib.figure import Figure
-
-    across = min(len(rows_of), 3)
-    down = -(-len(rows_of) // across)
-    figure = Figure(figsize=(5.8 * across, 3.8 * down), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).flatten()
-    for axes, (analysis, rows) in zip(panels, rows_of.items(), strict=False):
-        x, y, lines = _AXES[analysis]
-        plot(axes, rows, x=x, y=y, lines=lines)
-    for axes in panels[len(rows_of) :]:
-        axes.set_axis_off()
-    figure.savefig(path, dpi=70)
-
-
-def plot(axes: Any, rows: Sequence[Row], *, x: str, y: str, lines: Sequence[str]) -> None:
-    """One line for each value of the columns `lines`."""
-    from matplotlib.ticker import MaxNLocator
-
-    curves: dict[str, list[Row]] = {}
-    names = [row[x] for row in rows if isinstance(row[x], str)]
-    places = {name: i for i, name in enumerate(dict.fromkeys(names))}
-    for row in rows:
-        curves.setdefault(", ".join(str(row[c]) for c in lines), []).append(row)
-    for name, points in curves.items():
-        along = [places.get(row[x], row[x]) for row in points]
-        axes.plot(along, [row[y] for row in points], marker="o", markersize=3, label=name)
-    if y in ("MiB", "scores"):
-        axes.set(xscale="log", yscale="log")
-    if places:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel=x, ylabel=y)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
-
-
 def _write(rows: Sequence[Row], path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -269,15 +231,6 @@ def run(
             )
             rows += [{"model": title, **row} for row in found]
     return rows
-
-
-_AXES = {
-    "norms": ("layer", "ratio", ("model", "kind")),
-    "cosine": ("block", "cosine", ("model",)),
-    "memory": ("side", "MiB", ("model",)),
-    "shares": ("layer", "share", ("model", "part")),
-    "length": ("length", "scores", ("attention",)),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

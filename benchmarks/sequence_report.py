@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from vit_ls.style import log_axis, look, picture, plain
+
 Costs = dict[tuple[str, int, str], float]
 """Values by system, number of tokens, and measure."""
 
@@ -71,27 +73,35 @@ def crossover(costs: Costs, system: str) -> int | None:
 
 def plot(costs: Costs, path: Path) -> None:
     """Step, saved activations and time of a token, by tokens."""
-    import matplotlib as mpl
+    panels = [
+        ("step_ms", "Training step", "tokens", "milliseconds"),
+        ("saved_mb", "Kept for the backward pass", "tokens", "MB"),
+        (PLACED, "One more token", "tokens before it", "milliseconds"),
+    ]
+    panels = [panel for panel in panels if systems(costs, panel[0])]
+    with picture(path, _finding(costs), down=len(panels), height=0.8 + 2.9 * len(panels)) as axes:
+        for axis, (what, title, x, y) in zip(axes, panels, strict=True):
+            names = systems(costs, what)
+            for number, name in enumerate(names):
+                tokens, values = zip(*series(costs, name, what), strict=True)
+                axis.plot(tokens, values, label=name, **look(number, len(names)))
+            lengths = sorted({tokens for _, tokens, measure in costs if measure == what})
+            log_axis(axis.xaxis, lengths)
+            axis.set(xlabel=x, ylabel=y, title=title)
+            if what == PLACED:
+                axis.set_ylim(bottom=0)
+            else:
+                log_axis(axis.yaxis)
 
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
-    panels = (
-        ("step_ms", "tokens", "training step (ms)"),
-        ("saved_mb", "tokens", "saved activations (MB)"),
-        (PLACED, "tokens before", "one more token (ms)"),
-    )
-    for axis, (what, x, y) in zip(axes, panels, strict=True):
-        for name in systems(costs, what):
-            tokens, values = zip(*series(costs, name, what), strict=True)
-            axis.loglog(tokens, values, marker="o", label=name)
-        axis.set(xlabel=x, ylabel=y)
-        axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=7)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+def _finding(costs: Costs) -> str:
+    """The shortest length from which on each system's step takes less than full attention's."""
+    found = {name: crossover(costs, name) for name in systems(costs, "step_ms") if name != FULL}
+    known = {name: length for name, length in found.items() if length is not None}
+    if not known:
+        return "Costs by length"
+    said = ", ".join(f"{plain(length)} ({name})" for name, length in known.items())
+    return f"A training step is cheaper than full attention's from this many tokens on: {said}"
 
 
 def _write(cells: Sequence[str]) -> None:

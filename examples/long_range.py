@@ -18,7 +18,8 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from textwrap import fill
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ from vit_ls.models.specs import (
     LongShort,
     StageSpec,
 )
+from vit_ls.style import COLOURS, QUIET, look, picture
 
 ROOT = Path(__file__).parents[1]
 SIDE, CELL = 512, 64
@@ -240,31 +242,63 @@ def one_canvas(classes: int) -> tuple[Tensor, Tensor]:
 
 
 def draw(scores: Scores, marks: Marks, classes: int, path: Path) -> None:
-    """A canvas with what each model says of its cells, and the scores of all runs as points."""
-    from matplotlib.figure import Figure
+    """A canvas with what is to be marked and what each model marks, above all runs' scores."""
+    from matplotlib.colors import LinearSegmentedColormap
 
     images, labels = one_canvas(classes)
-    shown = {"truth": same_as_corner(labels)[0].float().tolist(), **marks}
-    figure = Figure(figsize=(2.6 * len(shown), 5.4), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(3, 2))
-    for axis, (name, mark) in zip(top.subplots(1, len(shown)), shown.items(), strict=True):
-        axis.imshow(images[0, 0].numpy(), cmap="gray")
-        extent = (0, SIDE, SIDE, 0)
-        axis.imshow(mark, cmap="RdYlGn", vmin=0, vmax=1, alpha=0.45, extent=extent)
-        axis.set(xticks=[], yticks=[], title=name)
-    axis = bottom.subplots()
-    for shift, part in ((-0.12, "near"), (0.12, "far")):
+    shown = {"to be marked": same_as_corner(labels)[0].float().tolist(), **marks}
+    colours = LinearSegmentedColormap.from_list("marks", [COLOURS[1], "white", COLOURS[0]])
+    note = (
+        "Blue cells: of the corner's class. Orange: of others. Dotted: a guess. A point is a run."
+    )
+    across = max(len(shown), 3)
+    height = 2.6 + 0.42 * len(scores) + 1.4
+    with picture(path, _finding(scores), down=2, across=across, height=height, note=note) as panels:
+        grid = panels[0].get_gridspec()
+        grid.set_height_ratios((5, 1.2 * len(scores) + 1))
+        for axis, (name, mark) in zip(panels, shown.items(), strict=False):
+            axis.imshow(images[0, 0].numpy(), cmap="gray")
+            extent = (0, SIDE, SIDE, 0)
+            axis.imshow(mark, cmap=colours, vmin=0, vmax=1, alpha=0.45, extent=extent)
+            axis.set(xticks=[], yticks=[])
+            axis.set_title(fill(name, 14), fontsize=9)
+        for axis in panels[len(shown) :]:
+            axis.remove()
+        if not marks:
+            task = "Task: say of each digit\nwhether it has the class\nof the one in the corner."
+            words = panels[0].text(1.1, 0.5, task, transform=panels[0].transAxes, va="center")
+            words.set_in_layout(False)
+        del panels[len(shown) :]
+        _draw_scores(panels[0].figure.add_subplot(grid[1, :]), scores)
+
+
+def _draw_scores(axes: Any, scores: Scores) -> None:
+    """Balanced accuracy of each run, near above far."""
+    for number, (part, shift) in enumerate((("near", 0.17), ("far", -0.17))):
+        style = look(number)
         for i, runs in enumerate(scores.values()):
-            values = [getattr(run, part) for run in runs]
-            color = "tab:blue" if part == "near" else "tab:orange"
-            label = part if i == 0 else None
-            axis.scatter([i + shift] * len(values), values, color=color, label=label, alpha=0.7)
-    axis.axhline(0.5, color="black", linewidth=0.8, linestyle=":")
-    axis.set_xticks(range(len(scores)), labels=list(scores))
-    axis.set(ylabel="balanced accuracy")
-    axis.legend(loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=60)
+            values = [100 * getattr(run, part) for run in runs]
+            height = [len(scores) - 1 - i + shift] * len(values)
+            axes.plot(values, height, color=style["color"], marker=style["marker"], linestyle="")
+            axes.annotate(
+                part, (max(values), height[0]), (8, 0), textcoords="offset points", va="center",
+                fontsize=9, color=style["color"],
+            )  # fmt: skip
+    axes.axvline(50, color=QUIET, linestyle=":")
+    axes.set_yticks(range(len(scores)), labels=list(scores)[::-1])
+    axes.grid(visible=False, axis="y")
+    axes.set(xlabel="balanced accuracy (%)", xlim=(45, 105), xticks=range(50, 101, 10))
+
+
+def _finding(scores: Scores) -> str:
+    """Which attentions get fewer than 75 % of the far digits right."""
+    far = {name: np.mean([run.far for run in runs]) for name, runs in scores.items()}
+    lose = [name for name, value in far.items() if value < 0.75]
+    if not lose:
+        return "The corner's class reaches far digits with every attention"
+    if len(lose) == len(scores):
+        return "The corner's class reaches far digits with none of the attentions"
+    return f"The corner's class reaches far digits with all but {' and '.join(lose)}"
 
 
 def read(path: Path) -> dict[Run, Score]:

@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import train
 from vit_ls.data.digits import Digits
 from vit_ls.run import built_from
+from vit_ls.style import look, picture
 
 ROOT = Path(__file__).parents[1]
 BEST = "model_best.pth.tar"
@@ -94,22 +95,17 @@ def _loss(model: Any, images: Tensor, labels: Tensor) -> float:
 
 def draw(curves: dict[str, list[Curve]], path: Path) -> None:
     """The mean over the seeds, and all seeds between the least and the largest."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
-    axes = figure.subplots()
-    for name, runs in curves.items():
-        values = np.array(runs)
-        epochs = range(1, values.shape[1] + 1)
-        (line,) = axes.plot(epochs, values.mean(0), marker="o", markersize=3, label=name)
-        axes.fill_between(
-            epochs, values.min(0), values.max(0), alpha=0.2, color=line.get_color(), linewidth=0
-        )
-    axes.set(xlabel="epoch", ylabel="held-out top-1 (%)", title=f"{TARGET} on the digits")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    means = {name: float(np.mean([run[-1] for run in runs])) for name, runs in curves.items()}
+    said = ", ".join(f"{value:.1f} % {name}" for name, value in means.items())
+    with picture(path, f"{TARGET} on the digits at the end: {said}") as (axes,):
+        for number, (name, runs) in enumerate(curves.items()):
+            values = np.array(runs)
+            epochs = range(1, values.shape[1] + 1)
+            style = look(number)
+            axes.plot(epochs, values.mean(0), label=name, **style)
+            low, high = values.min(0), values.max(0)
+            axes.fill_between(epochs, low, high, alpha=0.2, color=style["color"], linewidth=0)
+        axes.set(xlabel="epoch", ylabel="held-out top-1 (%)")
 
 
 def table(curves: dict[str, list[Curve]]) -> str:

@@ -1,11 +1,13 @@
 """Set runs of one task side by side.
 
     python -m sequence.compare FOLDER... [--csv FILE] [--plot FILE]
+    python -m sequence.compare --csv FILE --task TASK --plot FILE
 
 A row for each attention, the mean over its runs, and the mean of what rules reach that know almost
 nothing. Runs that differ in more than attention and seed are refused: they would compare something
 else. `--csv` writes a row for each value of each run; what the file has of other tasks stays, so
-that one file holds what one machine trained.
+that one file holds what one machine trained. Without folders the plot is made of the file's rows,
+which hold no losses.
 """
 
 import argparse
@@ -17,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sequence.report import plot
+from sequence.report import LEVELS, PLACES, plot
 
 _VALUES = ("bits_per_byte", "accuracy", "floor", "majority")
 _SAME = ("task", "data", "settings")
@@ -28,13 +30,20 @@ _COLUMNS = ("task", "data", "attention", "parameters", "seed", "date", "measure"
 def main(argv: Sequence[str] | None = None) -> None:
     """Write the table, and the plot where one is asked for."""
     parser = argparse.ArgumentParser("python -m sequence.compare", description="Runs side by side.")
-    parser.add_argument("folders", type=Path, nargs="+", help="of runs, with a report.json each")
+    parser.add_argument("folders", type=Path, nargs="*", help="of runs, with a report.json each")
     parser.add_argument("--csv", type=Path, help="file to write all values of the runs to")
     parser.add_argument("--plot", type=Path, help="picture of the first run of each attention")
+    parser.add_argument("--task", help="of --csv, to draw where no folders are given")
+    parser.add_argument("--title", help="of the plot: what it shows; default: who is best")
     args = parser.parse_args(argv)
     for path in filter(None, (args.csv, args.plot)):
         if not path.parent.is_dir():
             parser.error(f"{path} must be in a folder that is there.")
+    if not args.folders:
+        if not (args.csv and args.task and args.plot):
+            parser.error("without folders --csv, --task and --plot must be given.")
+        plot(args.plot, _of_rows(args.csv, args.task, parser), args.title)
+        return
     reports = [_read(folder, parser) for folder in args.folders]
     for folder, report in zip(args.folders, reports, strict=True):
         for name in _SAME:
@@ -57,7 +66,39 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.csv:
         _write(args.csv, args.folders, reports, values, parser)
     if args.plot:
-        plot(args.plot, [runs[0] for runs in by_attention.values()])
+        plot(args.plot, [runs[0] for runs in by_attention.values()], args.title)
+
+
+def _of_rows(path: Path, task: str, parser: argparse.ArgumentParser) -> list[dict[str, Any]]:
+    """What a file of rows says of the first run of each attention, as reports without losses."""
+    reports: dict[str, dict[str, Any]] = {}
+    for of_task, _, attention, _, seed, _, measure, value in _rows_of(path, parser):
+        if of_task != task:
+            continue
+        report = reports.setdefault(
+            attention, {"task": task, "attention": attention, "seed": seed, "points": []}
+        )
+        if report["seed"] != seed:
+            continue
+        name, at, place = measure.partition(" at ")
+        report["by"] = PLACES if name == "bits_per_byte" else LEVELS
+        if at:
+            report["points"].append((place, float(value), None))
+        else:
+            report[name] = float(value)
+    found = [report for report in reports.values() if report["points"]]
+    if not found:
+        parser.error(f"{path} must have values by part of the task {task}, got none.")
+    return found
+
+
+def _rows_of(path: Path, parser: argparse.ArgumentParser) -> list[list[str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            found = list(csv.reader(file))
+        return found[found.index(list(_COLUMNS)) + 1 :]
+    except (OSError, ValueError, csv.Error) as error:
+        parser.error(f"{path} must be a file that --csv wrote: {error}")
 
 
 def _read(folder: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:

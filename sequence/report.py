@@ -17,6 +17,10 @@ from sequence.data import Task
 from sequence.settings import SequenceConfig
 from vit_ls.evaluate import Evaluation
 from vit_ls.paper import COMPOSITE_SLICE_LRA, LANGUAGE_MODELS, LONG_SHORT_LRA
+from vit_ls.style import QUIET, look, picture
+
+PLACES, LEVELS = "place in the block", "levels of the formula"
+"""What bits and accuracies are told apart by."""
 
 # What two runs must have in common to be set side by side.
 _COMPARED = (
@@ -106,7 +110,7 @@ def bits(by_place: Tensor, tokens: int) -> Findings:
     value, counted = _mean_bits(by_place)
     return Findings(
         {"bits_per_byte": value},
-        "place in the block",
+        PLACES,
         points,
         f"{counted} of {tokens} bytes; nothing stands before the first",
     )
@@ -134,7 +138,7 @@ def accuracies(task: Task, result: Evaluation) -> Findings:
     for group in task.test.groups.unique().tolist():
         here = task.test.groups == group
         points.append((str(group), _percent(right[here]), int(here.sum())))
-    return Findings(values, "levels of the formula", points)
+    return Findings(values, LEVELS, points)
 
 
 def _epochs(folder: Path) -> list[tuple[int, float, float]]:
@@ -198,35 +202,56 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
-def plot(path: Path, reports: Sequence[dict[str, Any]]) -> None:
-    """Loss by epoch, and accuracy or bits by part, of one run or several of one task."""
-    import matplotlib as mpl
+def plot(path: Path, reports: Sequence[dict[str, Any]], title: str | None = None) -> None:
+    """Loss by epoch, and accuracy or bits by part, of one run or several of one task.
 
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
+    Args:
+        path: A PNG file.
+        reports: Of runs; without "epochs" nothing is drawn of the loss.
+        title: What the picture shows; by default which run is best, and by how much.
+    """
+    trained, parted = "epochs" in reports[0], bool(reports[0]["points"])
+    down = trained + parted
+    with picture(path, title or _best(reports), down=down, height=0.8 + 3.2 * down) as panels:
+        if trained:
+            _draw_loss(panels[0], reports)
+        if parted:
+            _draw_parts(panels[-1], reports)
 
-    parted = bool(reports[0]["points"])
-    figure, axes = plt.subplots(
-        1, 1 + parted, figsize=(5 * (1 + parted), 3.4), layout="constrained", squeeze=False
-    )
+
+def _draw_loss(axes: Any, reports: Sequence[dict[str, Any]]) -> None:
     for number, report in enumerate(reports):
         epochs, trained, held_out = zip(*report["epochs"], strict=True)
-        style = {"color": f"C{number}", "marker": "."}
-        name = report["attention"]
-        axes[0, 0].plot(epochs, held_out, label=name, **style)
-        axes[0, 0].plot(epochs, trained, linestyle=":", **style)
-        if parted:
-            axes[0, 1].plot([point[1] for point in report["points"]], label=name, **style)
-    axes[0, 0].set(xlabel="epoch", ylabel="loss (nats); dotted: training")
-    axes[0, 0].legend(fontsize=7)
-    if parted:
-        floor = reports[0].get("floor")
-        if floor is not None:
-            axes[0, 1].axhline(floor, color="black", linestyle=":", label="root operator alone")
-        what = "bits per byte" if "bits_per_byte" in reports[0] else "accuracy (%)"
-        axes[0, 1].set(xlabel=reports[0]["by"], ylabel=what)
-        places = [point[0] for point in reports[0]["points"]]
-        axes[0, 1].set_xticks(range(len(places)), places, rotation=45)
-        axes[0, 1].legend(fontsize=7)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+        style = look(number, len(reports))
+        axes.plot(epochs, held_out, label=report["attention"], **style)
+        axes.plot(epochs, trained, **style | {"linestyle": ":", "linewidth": 1.2, "marker": ""})
+    axes.set(xlabel="epoch", ylabel="loss (nats); dotted: training")
+
+
+def _draw_parts(axes: Any, reports: Sequence[dict[str, Any]]) -> None:
+    for number, report in enumerate(reports):
+        values = [point[1] for point in report["points"]]
+        axes.plot(values, label=report["attention"], **look(number, len(reports)))
+    floor = reports[0].get("floor")
+    places = [point[0] for point in reports[0]["points"]]
+    if floor is not None:
+        ends = (0, len(places) - 1)
+        axes.plot(ends, (floor, floor), color=QUIET, linestyle=":", label="root operator alone")
+    axes.set(xlabel=reports[0]["by"], ylabel=_value(reports[0])[1])
+    axes.set_xticks(range(len(places)), places)
+
+
+def _value(report: dict[str, Any]) -> tuple[str, str]:
+    """The number that a run is judged by, and its unit."""
+    bits = "bits_per_byte" in report
+    return ("bits_per_byte", "bits per byte") if bits else ("accuracy", "accuracy (%)")
+
+
+def _best(reports: Sequence[dict[str, Any]]) -> str:
+    key, unit = _value(reports[0])
+    known = [report for report in reports if key in report]
+    task = str(reports[0]["task"])
+    if not known:
+        return task
+    best = (min if key == "bits_per_byte" else max)(known, key=lambda report: float(report[key]))
+    return f"{task}: best with {best['attention']}, {unit} {float(best[key]):.3g}"

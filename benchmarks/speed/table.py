@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from vit_ls.style import log_axis, look, picture
+
 COLUMNS = (
     *("date", "machine", "versions", "threads", "run", "setting", "mode", "model", "size"),
     *("batch", "rounds", "median_s", "least_s", "images_per_s", "peak_mb", "saved_mb"),
@@ -179,34 +181,52 @@ def _exponents(rows: Sequence[Row], fit_from: int = 448) -> str:
 
 
 def plot(rows: Sequence[Row], setting: str, mode: str, folder: Path, fit_from: int = 448) -> None:
-    """Images/s and peak memory of an image against its side: two files in `folder`."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
+    """Time and peak memory of an image against its side: two files in `folder`."""
     rows = [r for r in newest(rows) if (r["setting"], r["mode"]) == (setting, mode)]
-    for what, label in (("images_per_s", "images/s"), ("peak_mb", "peak memory of an image (MB)")):
-        figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
-        for model, threads in dict.fromkeys((r["model"], r["threads"]) for r in rows):
-            here = (r for r in rows if (r["model"], r["threads"]) == (model, threads) and r[what])
-            some = sorted(here, key=_side)
-            if len(some) < 2:
-                continue
-            value = "least_s" if what == "images_per_s" else what
-            slope = exponent([r for r in some if _side(r) >= fit_from], value)
-            fit = "" if math.isnan(slope) else f", exponent {slope:.2f}"
-            scale = [1.0 if what == "images_per_s" else float(r["batch"]) for r in some]
-            heights = [float(r[what]) / s for r, s in zip(some, scale, strict=True)]
-            axes.plot(
-                [_side(r) for r in some], heights, "o-", label=f"{model}, threads: {threads}{fit}"
-            )
-        axes.set(xscale="log", yscale="log", xlabel="side of the image (pixels)", ylabel=label)
-        axes.set_title(f"{setting}, {mode}: {rows[0]['machine'] if rows else ''}")
-        if axes.lines:
-            figure.legend(loc="outside lower center")
-        figure.savefig(folder / f"speed_{setting}_{mode}_{what.removesuffix('_mb')}.png", dpi=90)
-        plt.close(figure)
+    curves = {
+        (model, threads): sorted(
+            (r for r in rows if (r["model"], r["threads"]) == (model, threads)), key=_side
+        )
+        for model, threads in dict.fromkeys((r["model"], r["threads"]) for r in rows)
+    }
+    for what, title, label in (
+        ("least_s", "time", "seconds for an image"),
+        ("peak_mb", "peak memory", "peak memory for an image (MB)"),
+    ):
+        known = {key: [r for r in some if r[what]] for key, some in curves.items()}
+        known = {key: some for key, some in known.items() if len(some) > 1}
+        name = "time" if what == "least_s" else "peak"
+        path = folder / f"speed_{setting}_{mode}_{name}.png"
+        threads = {where for _, where in known}
+        machine = rows[0]["machine"] if rows else ""
+        on = f"; threads: {threads.pop()}" if len(threads) == 1 else ""
+        note = f"{setting}, {mode}; {machine}{on}. Four times would be as the pixels."
+        with picture(path, _growth(known, what, title, fit_from), note=note) as (axes,):
+            for number, ((model, where), some) in enumerate(known.items()):
+                heights = [float(r[what]) / float(r["batch"]) for r in some]
+                curve = model if on else f"{model}, threads: {where}"
+                sides = [_side(r) for r in some]
+                axes.plot(sides, heights, label=curve, **look(number, len(known)))
+            axes.set(xlabel="side of the image (pixels)", ylabel=label)
+            if known:
+                log_axis(axes.xaxis, sorted({_side(r) for some in known.values() for r in some}))
+                log_axis(axes.yaxis)
+
+
+def _growth(curves: dict[tuple[str, str], list[Row]], what: str, title: str, fit_from: int) -> str:
+    """By how much a twice as long side multiplies a value: the model of the least and the most."""
+    times = {
+        model: 4.0 ** exponent([r for r in some if _side(r) >= fit_from], what)
+        for (model, _), some in curves.items()
+    }
+    times = {model: value for model, value in times.items() if not math.isnan(value)}
+    if not times:
+        return f"{title.capitalize()} against the side of the image"
+    least, most = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+    low, high = f"{times[least]:.1f}", f"{times[most]:.1f}"
+    if low == high or least == most:
+        return f"Twice the side takes {high} times the {title}"
+    return f"Twice the side, {low} ({least}) to {high} ({most}) times the {title}"
 
 
 def _side(row: Row) -> int:

@@ -5,7 +5,8 @@ import timm
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.analysis import cosine, length, main, norms, plot, read_images, shares
+from benchmarks.analysis import cosine, length, main, norms, read_images, shares
+from benchmarks.analysis_report import distinct, finding, plot
 from vit_ls import job
 
 
@@ -48,6 +49,35 @@ def test_a_curve_stands_at_its_own_layers():
     axes = Figure().subplots()
     plot(axes, rows, x="layer", y="share", lines=("part",))
     assert [list(line.get_xdata()) for line in axes.lines] == [[0], [1, 2]]
+
+
+def test_a_panel_says_what_was_found():
+    ratios = [("m", 1.0), ("m", 1.004), ("m, dual_ln=False", 0.47), ("m, dual_ln=False", 0.73)]
+    norms_of = [{"model": model, "ratio": ratio} for model, ratio in ratios]
+    assert finding("norms", norms_of) == (
+        "Projected norms are 1.00 of the window's with DualLN, 0.47 to 0.73 without"
+    )
+    kept = [("m", 32, 1.0), ("m", 64, 38.2), ("m, attention=full", 64, 98.7)]
+    memory_of = [{"model": m, "side": side, "MiB": value} for m, side, value in kept]
+    assert finding("memory", memory_of) == (
+        "At 64 pixels training keeps 38 MiB (m), 99 MiB (full attention)"
+    )
+    shares_of = [{"part": "window", "share": 0.8}, {"part": "projected", "share": 0.2}]
+    assert finding("shares", shares_of) == (
+        "Projected tokens get 20% of attention at first, 20% at last"
+    )
+    assert finding("shares", shares_of[:1]) == "No layer has projected tokens"
+    scores = {row["attention"]: row["scores"] for row in length() if row["length"] == 16384}
+    times = scores["full"] / scores["slices of 32"]
+    assert f"slices of 32 need {times:.0f} times" in finding("length", length())
+
+
+def test_lines_are_named_by_what_differs():
+    assert distinct(["m, keys", "m, values", "m, dual_ln=False, keys"]) == [
+        *("keys", "values", "no DualLN, keys")
+    ]
+    assert distinct(["m", "m, attention=full"]) == ["m", "full attention"]
+    assert distinct(["m"]) == ["m"]
 
 
 def test_a_checkpoint_and_digits_are_what_is_analysed(tmp_path):

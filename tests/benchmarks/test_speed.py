@@ -82,7 +82,35 @@ def test_rows_measured_in_another_way_are_not_mixed(tmp_path):
     )
     assert "| 1.0 | 3.00 | 1.00 | no |" in text[of_kept:]
     table.plot(rows, "float32", "forward", tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "speed_float32_forward_peak.png",
+        "speed_float32_forward_time.png",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times", "title"),
+    [
+        ({"a": ("1", "4"), "b": ("1", "8")}, "Twice the side, 4.0 (a) to 8.0 (b) times the time"),
+        ({"a": ("1", "4")}, "Twice the side takes 4.0 times the time"),
+        ({"a": ("1",)}, "Time against the side of the image"),
+    ],
+)
+def test_a_plot_of_speed_says_what_twice_the_side_takes(times, title, tmp_path, monkeypatch):
+    rows = [
+        row(model=model, run="1", size=size, batch="1", least_s=least, peak_mb="")
+        for model, values in times.items()
+        for size, least in zip(("448", "896"), values, strict=False)
+    ]
+    titles = []
+    real = table.picture
+    monkeypatch.setattr(
+        table,
+        "picture",
+        lambda path, words, **kwargs: (titles.append(words), real(path, words, **kwargs))[1],
+    )
+    table.plot(rows, "float32", "forward", tmp_path)
+    assert titles[0] == title
 
 
 @pytest.mark.parametrize(

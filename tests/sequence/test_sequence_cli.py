@@ -5,6 +5,7 @@ import runs
 import torch
 
 from sequence import cli, compare
+from sequence import report as report_module
 from vit_ls.config import ConfigError
 
 SMALL = [
@@ -259,6 +260,64 @@ def test_runs_are_set_side_by_side_with_the_mean_of_their_seeds(tmp_path, capsys
         "listops,formulas,window 4 alone,10,0,2026-01-01,accuracy at 3,40",
     ]
     assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_written_rows_are_drawn_without_their_runs(tmp_path, monkeypatch):
+    rows, picture = tmp_path / "rows.csv", tmp_path / "plot.png"
+    compare.main([written(tmp_path / "a"), written(tmp_path / "b", seed=1), "--csv", str(rows)])
+    drawn = []
+    monkeypatch.setattr(compare, "plot", lambda *args: drawn.append(args))
+    compare.main(["--csv", str(rows), "--task", "listops", "--plot", str(picture)])
+    ((path, (report,), title),) = drawn
+    assert (path, title) == (picture, None)
+    assert report["attention"] == "full"
+    assert report["accuracy"] == 50.0
+    assert [point[:2] for point in report["points"]] == [("2", 60.0), ("3", 40.0)]
+    monkeypatch.undo()
+    compare.main(["--csv", str(rows), "--task", "listops", "--plot", str(picture)])
+    assert picture.stat().st_size > 1000
+
+
+def test_rows_that_cannot_be_drawn_are_one_line(tmp_path, capsys):
+    rows, picture = tmp_path / "rows.csv", str(tmp_path / "plot.png")
+    compare.main([written(tmp_path / "a"), "--csv", str(rows)])
+    (tmp_path / "other.csv").write_text("a,b\n")
+    for argv, words in (
+        ([], "without folders --csv, --task and --plot must be given."),
+        (["--csv", str(rows), "--task", "bytes", "--plot", picture], "of the task bytes, got none"),
+        (["--csv", str(tmp_path / "other.csv"), "--task", "x", "--plot", picture], "--csv wrote"),
+        (["--csv", str(tmp_path / "no.csv"), "--task", "x", "--plot", picture], "no.csv"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            compare.main(argv)
+        assert ended.value.code == 2
+        assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reports", "title"),
+    [
+        (
+            [{"attention": "a", "accuracy": 50.0}, {"attention": "b", "accuracy": 60.0}],
+            "t: best with b, accuracy (%) 60",
+        ),
+        (
+            [{"attention": "a", "bits_per_byte": 1.9}, {"attention": "b", "bits_per_byte": 2.1}],
+            "t: best with a, bits per byte 1.9",
+        ),
+    ],
+)
+def test_a_plot_says_who_is_best(reports, title, tmp_path, monkeypatch):
+    titles = []
+    real = report_module.picture
+    monkeypatch.setattr(
+        report_module,
+        "picture",
+        lambda path, words, **kwargs: (titles.append(words), real(path, words, **kwargs))[1],
+    )
+    common = {"task": "t", "by": "levels", "points": [("2", 1.0, 3), ("3", 2.0, 3)]}
+    report_module.plot(tmp_path / "a.png", [report | common for report in reports])
+    assert titles == [title]
 
 
 def test_a_file_of_rows_keeps_other_tasks_and_forgets_older_runs_of_its_own(tmp_path):

@@ -1,0 +1,201 @@
+"""One look for every picture: colours, markers, names at the ends of lines, plain ticks.
+
+The colours are those of Okabe and Ito, which colour-blind readers tell apart, each with a marker of
+its own for print in grey. The ground is white, so that a picture reads on a dark page, too.
+matplotlib, an optional package, is imported where something is drawn.
+"""
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+INK, QUIET = "#222222", "#595959"
+"""Of text, and of what stands back: 4.5:1 and more on white."""
+
+WIDTH, DPI = 8.0, 120
+"""Of a picture in inches, and its dots: shown at 800 pixels its text is as large as a page's."""
+
+_LOOK: Any = {
+    "axes.edgecolor": QUIET,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "axes.ymargin": 0.08,
+    "figure.facecolor": "white",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 6,
+    "savefig.facecolor": "white",
+    "text.color": INK,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+}
+
+
+@contextmanager
+def picture(
+    path: Path,
+    title: str,
+    *,
+    across: int = 1,
+    down: int = 1,
+    height: float = 4.2,
+    note: str = "",
+) -> Iterator[list[Any]]:
+    """A picture of panels, written when the block ends, its lines named at their ends.
+
+    Args:
+        path: A PNG file; its folder is made.
+        title: What the picture shows, as a finding.
+        across: Panels in a row.
+        down: Rows of panels.
+        height: Of the picture in inches.
+        note: Where and how the values were found, in small print.
+
+    Yields:
+        The axes of the panels, row by row.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_LOOK):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure.suptitle(textwrap.fill(title, 78), x=0.01, ha="left", fontsize=12, fontweight="bold")
+        if note:
+            figure.supxlabel(textwrap.fill(note, 118), x=0.01, ha="left", fontsize=8, color=QUIET)
+        panels = list(figure.subplots(down, across, squeeze=False).flatten())
+        yield panels
+        for axes in panels:
+            name_lines(axes)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=DPI, metadata={"Software": None})
+
+
+def look(number: int, of: int = 1) -> dict[str, Any]:
+    """Colour, marker and width of one of several lines.
+
+    Args:
+        number: Which one, from 0.
+        of: How many there are: earlier ones are wider, so that one under another shows at its rim.
+    """
+    turn, place = divmod(number, len(COLOURS))
+    return {
+        "color": COLOURS[place],
+        "marker": MARKERS[place],
+        "linestyle": ("-", "--", ":")[turn % 3],
+        "linewidth": 1.8 + 0.7 * max(of - 1 - number, 0),
+        "markersize": 6 + 0.8 * max(of - 1 - number, 0),
+    }
+
+
+def name_lines(axes: Any) -> None:
+    """Write the label of each line of some axes beside its last point, apart from each other.
+
+    A line that ends before others do has its label above its end, or below where no line is, so
+    that it is out of the others' way.
+    """
+    axes.figure.draw_without_rendering()
+    lines = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
+    drawn = {line: dots for line in lines if len(dots := _dots(axes, line))}
+    last = max((dots[-1, 0] for dots in drawn.values()), default=0)
+    beside = [line for line, dots in drawn.items() if dots[-1, 0] == last]
+    scale = 72 / axes.figure.dpi
+    places = apart([float(drawn[line][-1, 1]) for line in beside], 11.5 / scale)
+    for line, place in zip(beside, places, strict=True):
+        end = drawn[line][-1]
+        _label(axes, line, end, 8, (place - end[1]) * scale, ha="left", va="center")
+    for line in drawn.keys() - set(beside):
+        end = drawn[line][-1]
+        lowest = all(_height(dots, end[0]) >= end[1] for dots in drawn.values())
+        falls = len(drawn[line]) > 1 and drawn[line][-2, 1] > end[1]
+        ha = "left" if falls != lowest else "right"
+        _label(axes, line, end, 0, -8 if lowest else 8, ha=ha, va="top" if lowest else "bottom")
+
+
+def _label(axes: Any, line: Any, end: Any, right: float, up: float, **where: str) -> None:
+    """The label of a line, in points from its end, which is given where it is drawn."""
+    axes.annotate(
+        line.get_label(),
+        xy=axes.transData.inverted().transform(end),
+        xytext=(right, up),
+        textcoords="offset points",
+        fontsize=9,
+        color=_dark(line.get_color()),
+        annotation_clip=False,
+        **where,
+    )
+
+
+def _dots(axes: Any, line: Any) -> Any:
+    """The points of a line where they are drawn [N,2], those that are no numbers left out."""
+    import numpy as np
+
+    points = np.column_stack([line.get_xdata(orig=False), line.get_ydata(orig=False)])
+    return axes.transData.transform(points[np.isfinite(points).all(1)])
+
+
+def _height(points: Any, x: float) -> float:
+    """Where a line of points is drawn at x; infinity where it is not."""
+    import numpy as np
+
+    if not points[0, 0] <= x <= points[-1, 0]:
+        return math.inf
+    return float(np.interp(x, points[:, 0], points[:, 1]))
+
+
+def apart(places: Sequence[float], gap: float) -> list[float]:
+    """The nearest places, in the same order, that keep a gap from each other."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    # neighbours that touch, as (sum of their wanted starts, how many), merged while they overlap
+    groups: list[tuple[float, int]] = []
+    for rank, index in enumerate(order):
+        groups.append((places[index] - rank * gap, 1))
+        while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
+            (total, members), (more, others) = groups.pop(), groups.pop()
+            groups.append((total + more, members + others))
+    starts = [total / members for total, members in groups for _ in range(members)]
+    moved = [0.0] * len(places)
+    for rank, (index, start) in enumerate(zip(order, starts, strict=True)):
+        moved[index] = start + rank * gap
+    return moved
+
+
+def plain(value: float, _position: int | None = None) -> str:
+    """A number as people read it: 0.5, 224, 4096, 16 384, 2 M."""
+    for unit, letter in ((1e9, "G"), (1e6, "M")):
+        if abs(value) >= unit:
+            return f"{value / unit:g} {letter}"
+    return f"{value:,.0f}".replace(",", " ") if abs(value) >= 10_000 else f"{value:g}"
+
+
+def log_axis(axis: Any, ticks: Sequence[float] = ()) -> None:
+    """Make an axis logarithmic with plain ticks: at these values, or at 1, 2, 5, 10 and so on."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    low, high = axis.get_data_interval()
+    times = high / low if low > 0 else 1.0
+    subs = (1,) if times > 2000 else (1, 2, 5) if times > 5 else range(1, 10)
+    axis.set_major_locator(FixedLocator(list(ticks)) if ticks else LogLocator(subs=subs))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(plain))
+
+
+def _dark(colour: Any) -> str:
+    """A colour for text on white: darker than that of a line."""
+    from matplotlib.colors import to_hex, to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return str(to_hex((0.62 * red, 0.62 * green, 0.62 * blue)))
