@@ -68,3 +68,16 @@ def test_global_tokens_drop_what_they_attend_to(name):
         attention = stage.blocks[0].attn
         tokens = [attention(x, g, stage.geometry(x))[1] for _ in range(2)]
         assert not torch.allclose(*tokens)
+
+
+@pytest.mark.landing
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SMALL)
+def test_dropout_is_one_graph_too(name):
+    model = create(name, attn_drop_rate=0.3, proj_drop_rate=0.3).train()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    x = torch.randn(2, 3, 45, 45)
+    assert not torch.allclose(compiled(x), compiled(x))
+    compiled(x).square().mean().backward()
+    assert all(p.grad is not None for p in model.parameters())

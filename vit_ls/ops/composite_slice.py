@@ -41,9 +41,9 @@ def slice_attention(
     pos_k: Tensor | None,
     windows: Windows,
     impl: str = "auto",
+    drop: float = 0.0,
     *,
     num_heads: int,
-    drop: float = 0.0,
 ) -> Tensor:
     """Y_l: attention inside each slice, or inside its extension (Eq. 14, and Eq. 11).
 
@@ -153,12 +153,12 @@ def attend_slices(
     pos_q: Tensor | None = None,
     pos_k: Tensor | None = None,
     valid: Tensor | None = None,
+    drop: float = 0.0,
     *,
     num_heads: int,
     slice_size: tuple[int, int],
     height: int,
     width: int,
-    drop: float = 0.0,
 ) -> Tensor:
     """Y_g: attention among the slices (Eq. 15), given to each token of a slice (Eq. 10).
 

@@ -45,9 +45,9 @@ def long_short_attention(
     positions: Positions,
     windows: Windows,
     impl: str = "auto",
+    drop: float = 0.0,
     *,
     num_heads: int,
-    drop: float = 0.0,
 ) -> Tensor:
     """One softmax over [projected | global | window] keys.
 
@@ -89,9 +89,9 @@ def global_attention(
     grid_v: Tensor,
     bias: Tensor | None = None,
     valid: Tensor | None = None,
+    drop: float = 0.0,
     *,
     num_heads: int,
-    drop: float = 0.0,
 ) -> Tensor:
     """The global tokens attend to each other and to the grid.
 

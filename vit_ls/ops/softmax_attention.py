@@ -17,7 +17,6 @@ def attend(
     v: Tensor,
     mask: Tensor | None = None,
     impl: str = "auto",
-    *,
     drop: float = 0.0,
 ) -> Tensor:
     """softmax(q k^T / sqrt(d) + mask) v, with the softmax in float32 or wider.
@@ -112,8 +111,9 @@ def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float)
     K = k.shape[2]
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
-    small = B * h * T * K * q.element_size() <= rules.piece()
-    if small or drop > 0 or not rules.in_pieces(q):
+    if drop > 0 or not rules.in_pieces(q):
+        return _piece(q, k, v, mask, drop)
+    if B * h * T * K * q.element_size() <= rules.piece():
         return _piece(q, k, v, mask, drop)
     return _products_in_pieces(q, k, v, mask)
 

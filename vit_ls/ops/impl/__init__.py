@@ -30,9 +30,9 @@ def window_attention(
     positions: Positions,
     windows: Windows,
     impl: str = "auto",
+    drop: float = 0.0,
     *,
     num_heads: int,
-    drop: float = 0.0,
 ) -> Tensor:
     """Attention of each token to the keys around its window and to those in front of all windows.
 

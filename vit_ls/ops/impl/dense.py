@@ -16,9 +16,9 @@ def window_attention(
     front: Tensor | None,
     positions: Positions,
     windows: Windows,
+    drop: float = 0.0,
     *,
     num_heads: int,
-    drop: float = 0.0,
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose dense row this is."""
     H, W = q.shape[1:3]

@@ -11,7 +11,6 @@ def attend_front(
     bias: Tensor | None,
     num_heads: int,
     impl: str = "auto",
-    *,
     drop: float = 0.0,
 ) -> Tensor:
     """Queries [B,H,W,C], keys and values [2,B,E,C], and [h,E] or None -> [B,H,W,C].

@@ -21,9 +21,9 @@ def window_attention(
     front: Tensor | None,
     positions: Positions,
     windows: Windows,
+    drop: float = 0.0,
     *,
     num_heads: int,
-    drop: float = 0.0,
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose gathered row this is."""
     H, W = q.shape[1], q.shape[2]

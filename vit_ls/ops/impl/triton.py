@@ -29,9 +29,9 @@ def window_attention(
     front: Tensor | None,
     positions: Positions,
     windows: Windows,
+    drop: float = 0.0,
     *,
     num_heads: int,
-    drop: float = 0.0,
 ) -> Tensor:
     """See `vit_ls.ops.impl.window_attention`, whose row for GPUs this is."""
     assert drop == 0
