@@ -44,6 +44,7 @@ class _Machine:
         patch.setattr(torch.accelerator, "device_count", lambda: visible)
         patch.setattr(torch.cuda, "set_device", self._set_device)
         patch.setattr(ranks, "_identity", lambda _: "")
+        patch.setattr(ranks, "own_store", lambda *_: "the store of this start")
         patch.setattr(dist, "init_process_group", self._group)
         patch.setattr(dist, "new_group", self._group)
         patch.setattr(ranks.Ranks, "gather", lambda *_: self.uuids)
@@ -60,8 +61,10 @@ class _Machine:
     def _set_device(self, index: Any) -> None:
         self.current = index if isinstance(index, int) else index.index
 
-    def _group(self, backend: str, timeout: datetime.timedelta) -> None:
+    def _group(self, backend: str, timeout: datetime.timedelta, **met: Any) -> None:
         self.groups.append((backend, timeout))
+        if met:
+            assert met["store"] == "the store of this start"
 
 
 @pytest.mark.parametrize(
