@@ -1,40 +1,14 @@
 # ruff: noqa: RUF009 - setting makes dataclass fields
 """What `python -m sequence` can be told: train.py's settings, less those of images, and its own."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.config.rules import Rule, setting
+from vit_ls.config.rows import ABOVE_0, NOT_BELOW_0, Rule, rows, setting
 
 TASKS = ("listops", "pathfinder", "digits", "image", "text", "retrieval", "bytes")
 DIFFICULTIES = ("easy", "intermediate", "hard")
 ATTENTIONS = ("ls", "cst", "full", "window")
-
-_POSITIVE = Rule(above=0)
-_COUNT = Rule(least=0)
-
-# What the engine reads of train.py's settings, and the data and run of which are the same here.
-_SHARED = {
-    *("data_dir", "batch_size", "device", "amp", "amp_dtype", "torchcompile", "torchcompile_mode"),
-    *("float32_matmul_precision", "dist_timeout", "log_interval", "validation_batch_size"),
-    *(
-        "grad_accum_steps",
-        "initial_checkpoint",
-        "resume",
-        "resume_changed",
-        "no_resume_opt",
-        "output",
-        "experiment",
-        "drop",
-        "smoothing",
-    ),
-    *("opt", "opt_eps", "opt_betas", "momentum", "weight_decay", "clip_grad", "clip_mode"),
-    *("opt_kwargs", "sched", "sched_on_updates", "lr", "lr_k_decay", "warmup_lr", "min_lr"),
-    *("epochs", "stop_epoch", "warmup_epochs", "warmup_prefix", "cooldown_epochs", "decay_rate"),
-    *("decay_epochs", "decay_milestones", "model_ema", "model_ema_decay", "model_ema_warmup"),
-    *("seed", "recovery_interval", "checkpoint_hist", "val_interval", "save_epochs"),
-    *("skip_nonfinite", "eval_metric", "log_grad_norm", "synchronize_step"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,39 +21,39 @@ class SequenceConfig(TrainConfig):
         "long-short, composite slices, full, or long-short without projection",
         Rule(choices=ATTENTIONS),
     )
-    window: int = setting(16, "w of long-short attention, in tokens", _COUNT)
-    rank: int = setting(2, "r of long-short attention", _COUNT)
-    segment: int = setting(16, "l of causal long-short attention, in tokens", _POSITIVE)
-    slice_size: int = setting(16, "L of composite slices, in tokens", _POSITIVE)
+    window: int = setting(16, "w of long-short attention, in tokens", NOT_BELOW_0)
+    rank: int = setting(2, "r of long-short attention", NOT_BELOW_0)
+    segment: int = setting(16, "l of causal long-short attention, in tokens", ABOVE_0)
+    slice_size: int = setting(16, "L of composite slices, in tokens", ABOVE_0)
     alpha: float = setting(1.0, "extent of a slice's keys", Rule(least=1, most=3))
     pooling: str = setting("", "default: cls, mean of slices", Rule(choices=("", "cls", "mean")))
     attn_drop: float = setting(
         0.0, "dropout of attention weights, long-short and full", Rule(least=0, below=1)
     )
-    dim: int = setting(64, "width of the model", _POSITIVE)
-    depth: int = setting(2, "blocks", _POSITIVE)
-    num_heads: int = setting(2, "heads", _POSITIVE)
-    hidden: int = setting(128, "width of the MLPs", _POSITIVE)
-    length: int = setting(2048, "tokens of the longest sequence; longer texts are cut", _POSITIVE)
+    dim: int = setting(64, "width of the model", ABOVE_0)
+    depth: int = setting(2, "blocks", ABOVE_0)
+    num_heads: int = setting(2, "heads", ABOVE_0)
+    hidden: int = setting(128, "width of the MLPs", ABOVE_0)
+    length: int = setting(2048, "tokens of the longest sequence; longer texts are cut", ABOVE_0)
     epoch_updates: int | None = setting(
-        None, "batches that make an epoch here; default: one pass over the data", _POSITIVE
+        None, "batches that make an epoch here; default: one pass over the data", ABOVE_0
     )
-    memory: int = setting(0, "bytes before a block that are read without a gradient", _COUNT)
+    memory: int = setting(0, "bytes before a block that are read without a gradient", NOT_BELOW_0)
     residual: str = setting(
         "input",
         "what the branches of a byte model are added to; the LS paper's code: normalised",
         Rule(choices=("input", "normalised")),
     )
-    samples: int = setting(4000, "training samples that are generated", _POSITIVE)
+    samples: int = setting(4000, "training samples that are generated", ABOVE_0)
     brackets: bool = setting(True, "closing brackets in ListOps (the LS paper had none)")
     formula_depth: int = setting(10, "levels of the deepest ListOps formula", Rule(least=2))
     formula_length: list[int] = setting(
         [500, 2000], "a ListOps formula is longer and shorter", Rule(least=0, lengths=(2,))
     )
     difficulty: str = setting("hard", "of Pathfinder", Rule(choices=DIFFICULTIES))
-    data_seed: int = setting(0, "of generated data", _COUNT)
+    data_seed: int = setting(0, "of generated data", NOT_BELOW_0)
     prompt: str = setting("", "what the byte model continues after training, with --generate")
-    generate: int = setting(0, "bytes that it writes then", _COUNT)
+    generate: int = setting(0, "bytes that it writes then", NOT_BELOW_0)
 
     def check(self) -> None:
         """Raise ConfigError where settings contradict one another."""
@@ -148,8 +122,8 @@ def check_given(given: set[str]) -> None:
     Raises:
         ConfigError: One was given by flag or file.
     """
-    own = {f.name for f in fields(SequenceConfig)} - {f.name for f in fields(TrainConfig)}
-    unused = sorted(given - own - _SHARED)
+    of_images = {name for name, row in rows(TrainConfig).items() if not row.sequence}
+    unused = sorted(given & of_images)
     if unused:
         names = ", ".join("--" + name.replace("_", "-") for name in unused)
         raise ConfigError(f"sequence tasks have no use for {names}.")

@@ -20,6 +20,7 @@ from torch import nn
 import train
 from vit_ls import job
 from vit_ls.config import TrainConfig
+from vit_ls.config.rows import rows
 from vit_ls.config.values import kind_of
 from vit_ls.train import Best
 
@@ -72,7 +73,7 @@ def entries(draw: st.DrawFn) -> tuple[str, Any]:
     """A setting and a value, mostly of its type; at times misspelt, or with anything."""
     name = draw(st.sampled_from(NAMES))
     kind, item, _ = kind_of(TrainConfig, name)
-    rule = next(one.metadata["rule"] for one in fields(TrainConfig) if one.name == name)
+    rule = rows(TrainConfig)[name].rule
     value = OF_TYPE.get(item or kind, WORDS)
     if rule.choices:
         value = st.sampled_from(rule.choices)

@@ -12,7 +12,7 @@ import runs
 import yaml
 
 from vit_ls.config import TrainConfig
-from vit_ls.config.idle import idle
+from vit_ls.config.rows import idle, rows
 from vit_ls.config.values import kind_of
 from vit_ls.data.digits import Digits
 
@@ -90,7 +90,7 @@ def _value(draw: random.Random, name: str) -> Any:
     if draw.random() < 0.08:
         return draw.choice(ODD)
     kind, item, _ = kind_of(TrainConfig, name)
-    rule = next(one.metadata["rule"] for one in fields(TrainConfig) if one.name == name)
+    rule = rows(TrainConfig)[name].rule
     one: Any = draw.choice(["a", "train", "validation", "1"])
     if rule.choices:
         one = draw.choice(rule.choices)

@@ -1,8 +1,9 @@
 """One typed configuration from a YAML file and flags.
 
-`schema` says what can be set, `foreign` what cannot, `reading` makes a configuration of it, and
-`changes` says what of it may differ where a run is continued. A leaf: it imports nothing of the
-package.
+A setting is one row (`rows`) of `shared`, `training` (with `augmentation` and `optimisation`) or
+`validation`; `foreign` says what of timm's is left out, `reading` makes a configuration of a file
+and flags, `changes` compares it with that of a run to continue. A leaf: it imports nothing but
+errors.
 """
 
 from dataclasses import asdict
@@ -10,14 +11,10 @@ from dataclasses import asdict
 from vit_ls.config.changes import checked_changes, former
 from vit_ls.config.nearest import nearest
 from vit_ls.config.reading import Parser, dump, inherit, read, yaml_entries
-from vit_ls.config.rules import ConfigError
-from vit_ls.config.schema import (
-    WEIGHTS,
-    WEIGHTS_HELP,
-    DataConfig,
-    TrainConfig,
-    ValidateConfig,
-)
+from vit_ls.config.rows import ConfigError
+from vit_ls.config.shared import WEIGHTS, WEIGHTS_HELP, DataConfig
+from vit_ls.config.training import TrainConfig
+from vit_ls.config.validation import ValidateConfig
 from vit_ls.config.values import mapping
 
 __all__ = [

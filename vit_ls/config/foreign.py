@@ -1,4 +1,4 @@
-"""What timm's scripts have and these have not, and names that other programs use."""
+"""What timm's scripts have and these have not, each with its reason."""
 
 from typing import Any, NamedTuple
 
@@ -92,46 +92,4 @@ ABSENT = {
     "test_pool": Absent(False, "set --img-size; the models here take any"),
     "reparam": Absent(False, "weights are evaluated as they were trained"),
     "crop_border_pixels": Absent(None, "use --crop-mode and --crop-pct"),
-}
-
-# Keys of timm's args.yaml that stand for another one where they hold something.
-STANDS_FOR = {"data": "data_dir", "native_amp": "amp"}
-
-# What timm's script writes where a setting is not set, and the type here does not have.
-UNSET = {"data_dir": None, "output": "", "grayscale_prob": None, "gaussian_blur_prob": None}
-
-# Names that other programs have for a setting and that are not spelt alike.
-OTHER_NAMES = {
-    "accumulation_steps": "grad_accum_steps",
-    "arch": "model",
-    "architecture": "model",
-    "bs": "batch_size",
-    "checkpoint_path": "checkpoint",
-    "data_path": "data_dir",
-    "dropout": "drop",
-    "ema": "model_ema",
-    "ema_decay": "model_ema_decay",
-    "gpu": "device",
-    "gradient_accumulation_steps": "grad_accum_steps",
-    "gradient_checkpointing": "grad_checkpointing",
-    "image_size": "img_size",
-    "imgsz": "img_size",
-    "label_smoothing": "smoothing",
-    "learning_rate": "lr",
-    "lr_scheduler": "sched",
-    "max_epochs": "epochs",
-    "max_grad_norm": "clip_grad",
-    "name": "experiment",
-    "num_epochs": "epochs",
-    "num_workers": "workers",
-    "optimizer": "opt",
-    "out_dir": "output",
-    "output_dir": "output",
-    "resolution": "img_size",
-    "run_name": "experiment",
-    "save_dir": "output",
-    "scheduler": "sched",
-    "stochastic_depth": "drop_path",
-    "teacher": "kd_model_name",
-    "wd": "weight_decay",
 }

@@ -1,20 +1,22 @@
 """A YAML file and flags become one typed configuration: flags win over the file."""
 
 import argparse
+import inspect
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import yaml
 
-from vit_ls.config.foreign import ABSENT, OTHER_NAMES, STANDS_FOR, UNSET
-from vit_ls.config.idle import idle
+from vit_ls.config.foreign import ABSENT
 from vit_ls.config.nearest import nearest
-from vit_ls.config.rules import ConfigError
-from vit_ls.config.schema import INHERITED, DataConfig, TrainConfig, ValidateConfig
+from vit_ls.config.rows import ConfigError, Row, idle, rows
+from vit_ls.config.shared import DataConfig
+from vit_ls.config.training import TrainConfig
+from vit_ls.config.validation import ValidateConfig
 from vit_ls.config.values import checked, kind_of, literal
 
 _logger = logging.getLogger(__name__)
@@ -24,45 +26,58 @@ _SIZES = ("img_size", "input_size")
 _FILES = ("data_dir", "class_map", "initial_checkpoint", "checkpoint", "resume")
 
 
+def _groups(schema: type[DataConfig]) -> Iterator[tuple[str, list[str]]]:
+    """What belongs together among the settings, the program's own and common ones first."""
+    for part in (schema, *reversed(schema.__mro__[1:])):
+        names = [name for name in inspect.get_annotations(part) if name in rows(schema)]
+        if names:
+            title = (part.__doc__ or part.__name__).partition("\n")[0].rstrip(".")
+            yield title, names
+
+
 class Parser(argparse.ArgumentParser):
     """Flags made from a schema; a mistake ends the program with one line and status 2."""
 
     def __init__(self, schema: type[DataConfig], prog: str, description: str) -> None:
-        super().__init__(prog, description=description, argument_default=argparse.SUPPRESS)
+        usage = f"{prog} [DIR] [-c FILE] [--FLAG VALUE ...]"
+        super().__init__(prog, usage, description=description, argument_default=argparse.SUPPRESS)
         self.schema = schema
         self.add_argument("data", nargs="?", metavar="DIR", help="same as --data-dir")
         self.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings")
-        for one in fields(schema):
-            self._add_field(one.name, one.metadata)
-        self.flags = [_flag(one.name) for one in fields(schema)]
+        about = rows(schema)
+        for title, names in _groups(schema):
+            group = self.add_argument_group(title)
+            for name in names:
+                self._add_field(group, name, about[name])
+        self.flags = [_flag(name) for name in about]
         self._add_timm_flags()
 
-    def _add_field(self, name: str, about: Mapping[str, Any]) -> None:
+    def _add_field(self, group: Any, name: str, about: Row) -> None:
         kind, item, _ = kind_of(self.schema, name)
-        flags = [_flag(name), *about["also"].split()]
-        help_text = about["help"].replace("%", "%%")
+        flags = [_flag(name), *about.also.split()]
+        help_text = about.help.replace("%", "%%")
         if kind is bool and name.startswith("no_"):
-            self.add_argument(*flags, dest=name, action="store_true", help=help_text)
+            group.add_argument(*flags, dest=name, action="store_true", help=help_text)
             off = _flag(name.removeprefix("no_"))
-            self.add_argument(off, dest=name, action="store_false", help=argparse.SUPPRESS)
+            group.add_argument(off, dest=name, action="store_false", help=argparse.SUPPRESS)
         elif kind is bool:
-            self.add_argument(
+            group.add_argument(
                 *flags, dest=name, action=argparse.BooleanOptionalAction, help=help_text
             )
         else:
-            nargs = "+" if kind in (list, dict) else "?" if about["alone"] else None
+            nargs = "+" if kind in (list, dict) else "?" if about.alone else None
             metavar = "KEY=VALUE" if kind is dict else (item or kind).__name__.upper()
-            self.add_argument(
+            group.add_argument(
                 *flags,
                 dest=name,
                 nargs=nargs,
-                const=about["alone"],
+                const=about.alone,
                 metavar=metavar,
                 help=help_text,
             )
-        for flag, value in about["short"].items():
+        for flag, value in about.short.items():
             text = f"the same as {_flag(name)} {value}"
-            self.add_argument(flag, dest=name, action="store_const", const=value, help=text)
+            group.add_argument(flag, dest=name, action="store_const", const=value, help=text)
 
     def _add_timm_flags(self) -> None:
         hidden = argparse.SUPPRESS
@@ -130,7 +145,11 @@ def inherit(config: ValidateConfig, given: set[str], run: dict[str, Any]) -> Val
         "batch_size": run.get("validation_batch_size") or run.get("batch_size"),
     }
     given = given | (set(_SIZES) if given & set(_SIZES) else set())
-    names = [name for name in INHERITED if name not in given and run.get(name) is not None]
+    names = [
+        name
+        for name, row in rows(ValidateConfig).items()
+        if row.inherited and name not in given and run.get(name) is not None
+    ]
     return replace(config, **{name: run[name] for name in names})
 
 
@@ -157,7 +176,7 @@ def _given(parser: Parser, argv: Sequence[str] | None) -> dict[str, Any]:
         raise ConfigError(f"unexpected argument {unknown[0]!r}.")
     if unknown:
         word = unknown[0].partition("=")[0]
-        raise ConfigError(f"unknown flag {word!r}{_meant(word, parser.flags)}")
+        raise ConfigError(f"unknown flag {word!r}{_meant(word, parser.schema)}")
     given = vars(known)
     own = {one.name for one in fields(parser.schema)}
     for name in given.keys() & ABSENT.keys() - own:
@@ -189,13 +208,14 @@ def _same(value: Any, default: Any) -> bool:
 
 def _file_values(schema: type[DataConfig], file: Path) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    known = {one.name for one in fields(schema)}
-    absent = ABSENT.keys() - known
+    known = rows(schema)
+    absent = ABSENT.keys() - known.keys()
+    stands_for = {row.timm: name for name, row in known.items() if row.timm}
     dropped = []
     for name, value, line in yaml_entries(file):
         where = f"{file}:{line}: {name}"
-        if name in STANDS_FOR:
-            target = STANDS_FOR[name]
+        if name in stands_for:
+            target = stands_for[name]
             if value and not values.get(target):
                 values[target] = checked(schema, target, value, where)
         elif name in absent and _same(value, ABSENT[name].default):
@@ -203,8 +223,8 @@ def _file_values(schema: type[DataConfig], file: Path) -> dict[str, Any]:
         elif name in absent:
             _drop(name, value, where)
         elif name not in known:
-            raise ConfigError(f"{file}:{line}: unknown key {name!r}{_meant(name, known)}")
-        elif not (name in UNSET and value == UNSET[name]) and (value or not values.get(name)):
+            raise ConfigError(f"{file}:{line}: unknown key {name!r}{_meant(name, schema)}")
+        elif value != known[name].timm_unset and (value or not values.get(name)):
             values[name] = checked(schema, name, value, where)
     if dropped:
         _logger.warning(
@@ -213,11 +233,15 @@ def _file_values(schema: type[DataConfig], file: Path) -> dict[str, Any]:
     return values
 
 
-def _meant(word: str, known: Collection[str]) -> str:
+def _meant(word: str, schema: type[DataConfig]) -> str:
     """The end of an error about an unknown name, with the one that was probably meant."""
-    name = OTHER_NAMES.get(word.lstrip("-").replace("-", "_"), "")
-    name = _flag(name) if word.startswith("-") else name
-    return f"; did you mean {name!r}?" if name in known else nearest(word, known)
+    known = rows(schema)
+    bare = word.lstrip("-").replace("-", "_")
+    name = next((name for name, row in known.items() if bare in row.known_as.split()), None)
+    spelled = _flag if word.startswith("-") else str
+    if name is not None:
+        return f"; did you mean {spelled(name)!r}?"
+    return nearest(word, map(spelled, known))
 
 
 class _Loader(yaml.SafeLoader):

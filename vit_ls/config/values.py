@@ -3,12 +3,11 @@
 import ast
 import math
 from collections.abc import Mapping
-from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from vit_ls.config.nearest import nearest
-from vit_ls.config.rules import ConfigError, Rule
+from vit_ls.config.rows import ConfigError, rows
 
 _LARGEST = 10**300
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -51,7 +50,7 @@ def checked(schema: type, name: str, value: Any, where: str) -> Any:
         value = _converted(value, kind, where)
     if optional and value == "":
         raise ConfigError(f"{where} must not be empty.")
-    rule: Rule = next(one.metadata["rule"] for one in fields(schema) if one.name == name)
+    rule = rows(schema)[name].rule
     if broken := rule.broken_by(value):
         end = nearest(str(value), rule.choices)
         raise ConfigError(f"{where} {broken}, got {value!r}{end}")
