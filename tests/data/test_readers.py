@@ -15,7 +15,7 @@ from PIL import Image
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import Images, eval_loader, open_splits, train_batches
 from vit_ls.data.digits import Digits
-from vit_ls.data.streams import Part
+from vit_ls.data.streaming.images import Part
 from vit_ls.job import Ranks
 
 # webdataset leaves its shards open to the garbage collector.

@@ -11,7 +11,7 @@ import pytest
 import runs
 
 from vit_ls.data.digits import Digits
-from vit_ls.data.streams import StreamedImages
+from vit_ls.data.streaming.images import StreamedImages
 
 pytest.importorskip("webdataset", reason="needs the extra 'data'")
 

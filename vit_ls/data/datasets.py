@@ -14,12 +14,10 @@ from timm.data.readers.reader_image_folder import ReaderImageFolder
 from torchvision.datasets import DatasetFolder
 
 from vit_ls.config import ConfigError, DataConfig, TrainConfig
-from vit_ls.data import hub, shards
-from vit_ls.data.class_map import relabel
 from vit_ls.data.digits import Digits
 from vit_ls.data.errors import UnreadableImageError
 from vit_ls.data.inputs import image_mode
-from vit_ls.data.labels import checked_label
+from vit_ls.data.labels import checked_label, relabel
 from vit_ls.data.pictures import PictureError, converted, opened
 from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.splits import (
@@ -35,7 +33,8 @@ from vit_ls.data.splits import (
     shared,
     split_root,
 )
-from vit_ls.data.streams import StreamedImages
+from vit_ls.data.streaming import hub, shards
+from vit_ls.data.streaming.images import StreamedImages
 from vit_ls.errors import blamed_on
 
 _logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from vit_ls.data.errors import DataError, UnreadableImageError
 from vit_ls.data.processes import Supervised, last_line
 from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
-from vit_ls.data.streams import StreamedImages
+from vit_ls.data.streaming.images import StreamedImages
 
 
 class Place(Protocol):

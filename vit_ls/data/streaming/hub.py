@@ -10,7 +10,7 @@ from timm.data.readers.targets import get_field, has_field
 
 from vit_ls.config import ConfigError
 from vit_ls.data.errors import DataError
-from vit_ls.data.streams import Part, Sample
+from vit_ls.data.streaming.images import Part, Sample
 
 
 def check_keys(reader: Any, input_key: str | None, target_key: str | None) -> None:
