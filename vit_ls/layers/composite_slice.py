@@ -32,6 +32,7 @@ LocalMixer = Literal["attention", "mlp"]
 PosEmbed = Literal["ms_vipe", "absolute"]
 
 
+@register_notrace_module
 class CompositeSliceAttention(nn.Module):
     """Attention inside each slice, attention among the slices, and their sum.
 
@@ -271,7 +272,6 @@ class SliceGeometry(nn.Module):
         for positions in self.parameters(recurse=False):
             trunc_normal_(positions, std=0.02)
 
-    @torch.jit.ignore
     def set_grid(self, grid: tuple[int, int]) -> None:
         """Make P_g for another grid (H, W), in tokens."""
         if self.slice_pos is None:

@@ -1,7 +1,7 @@
 """Patch embedding: from an image, or from the grid of the stage before, to a grid."""
 
 import torch
-from timm.layers import register_notrace_function, trunc_normal_
+from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
 from vit_ls.grid import pad_to_multiple
@@ -73,7 +73,6 @@ class ConvEmbed(nn.Module):
             if positions is not None:
                 trunc_normal_(positions, std=0.02)
 
-    @torch.jit.ignore
     def set_grid(self, grid: tuple[int, int]) -> None:
         """Make the position embedding for another grid (H, W), in tokens."""
         if self.pos_embed is not None:
@@ -114,18 +113,11 @@ def _resized_axis(positions: nn.Parameter, size: int) -> nn.Parameter:
     return resized(positions, old, (size,), lambda x, _, new: resize_axis(x, new[0]))
 
 
-@register_notrace_function
 def check_size(x: Tensor, least: int) -> None:
     """Raise ValueError unless the grid x [B,H,W,C] has `least` rows and columns.
 
     In graphs, exports and traces nothing is checked: they would be limited to one size.
     """
-    if not torch.jit.is_scripting():
-        _check_size(x, least)
-
-
-@torch.jit.unused
-def _check_size(x: Tensor, least: int) -> None:
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or isinstance(x, torch.fx.Proxy):
         return
     height, width = x.shape[1], x.shape[2]

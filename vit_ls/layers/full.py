@@ -1,6 +1,7 @@
 """Full attention: the later stages of ViL-LS, and the CvT baselines."""
 
 import torch
+from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
 from vit_ls.layers.geometry import Geometry
@@ -9,6 +10,7 @@ from vit_ls.layers.projections import QKV, Convolutions, ConvQKV, LinearQKV
 from vit_ls.ops import attend, check_heads, merge_heads, split_heads
 
 
+@register_notrace_module
 class FullAttention(nn.Module):
     """Multi-head softmax attention of all tokens over all tokens.
 

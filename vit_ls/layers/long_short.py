@@ -4,6 +4,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
 from vit_ls.layers.geometry import Geometry
@@ -25,6 +26,7 @@ from vit_ls.ops import (
 )
 
 
+@register_notrace_module
 class LongShortAttention(nn.Module):
     """A window, a dynamic projection of the grid, and the global tokens, under one softmax.
 

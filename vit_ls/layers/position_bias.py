@@ -154,7 +154,6 @@ class GridPositionBias(TokenBias):
         left = to_global[:, None, :].expand(-1, height * width, -1)
         return torch.cat((top, torch.cat((left, bias), dim=2)), dim=1)
 
-    @torch.jit.ignore
     def set_grid(self, grid: tuple[int, int]) -> None:
         """Make the table for another grid (H, W), in tokens."""
         self.table = resized(

@@ -57,7 +57,6 @@ class Stage(nn.Module):
         if self.global_tokens is not None:
             trunc_normal_(self.global_tokens, std=0.02)
 
-    @torch.jit.ignore
     def set_grid(self, grid: tuple[int, int]) -> None:
         """Make the position parameters for another grid (H, W), in tokens."""
         for module in self.modules():
@@ -66,12 +65,7 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """[B,H,W,Cin] -> grid [B,H',W',C], global tokens [B,G,C] or None."""
-        if not torch.jit.is_scripting():
-            x, g, _ = self.forward_intermediates(x, ())
-            return x, g
-        x, g, geometry = self._enter(x)
-        for block in self.blocks:
-            x, g = block(x, g, geometry)
+        x, g, _ = self.forward_intermediates(x, ())
         return x, g
 
     def forward_intermediates(

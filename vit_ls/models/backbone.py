@@ -8,6 +8,7 @@ from timm.layers import (
     ClassifierHead,
     calculate_drop_path_rates,
     get_device_dtype,
+    is_scriptable,
     to_2tuple,
     trunc_normal_,
 )
@@ -31,6 +32,10 @@ _NO_WEIGHT_DECAY = (
     "embed.pos_embed",
     "embed.pos_rows",
     "embed.pos_columns",
+)
+
+_NO_SCRIPT = (
+    "A model must be exported by torch.export, since PyTorch has deprecated TorchScript, got {}."
 )
 
 
@@ -57,7 +62,7 @@ class StagedTransformer(nn.Module):
         dtype: Of the parameters.
 
     Raises:
-        ValueError: a spec whose numbers do not fit each other.
+        ValueError: a spec whose numbers do not fit each other; timm's `scriptable=True`.
         AssertionError: a global_pool that this backbone does not have.
     """
 
@@ -77,6 +82,8 @@ class StagedTransformer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if is_scriptable():
+            raise ValueError(_NO_SCRIPT.format("scriptable=True"))
         self.in_chans = in_chans
         self.num_classes = num_classes
         self.output_fmt = "NCHW"
@@ -146,6 +153,14 @@ class StagedTransformer(nn.Module):
                 reset()
 
         self.apply(init)
+
+    def __prepare_scriptable__(self) -> nn.Module:
+        """Refuse what `torch.jit.script` asks of a module first.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(_NO_SCRIPT.format("torch.jit.script"))
 
     def _head_pool(self, global_pool: str) -> str:
         """The pooling of the head, to which the global token comes as the mean of the map."""
