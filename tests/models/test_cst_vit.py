@@ -11,8 +11,9 @@ from timm.models import get_notrace_functions, get_notrace_modules
 from tolerances import TOLERANCE
 from torchvision.models.feature_extraction import create_feature_extractor
 
+from vit_ls.attention import CompositeSliceAttention
+from vit_ls.attention.composite_slice import SliceGeometry
 from vit_ls.count import count_params
-from vit_ls.layers import CompositeSliceAttention, SliceGeometry
 from vit_ls.models.convert import checkpoint_filter_fn
 from vit_ls.models.cst_vit import VARIANTS
 

@@ -51,7 +51,7 @@ warnings.simplefilter("ignore")
 import timm, torch, vit_ls
 from vit_ls.config import DataConfig
 from vit_ls.engine.backend import set_precision
-from vit_ls.layers import fuse
+from vit_ls.blocks import fuse
 from vit_ls.ops import precision_of_products
 from vit_ls.ops.impl import triton_launch
 from vit_ls.sequence import (

@@ -1,77 +1,87 @@
 """Patch embedding: from an image, or from the grid of the stage before, to a grid."""
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
-from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
-from vit_ls.grid import pad_to_multiple
-from vit_ls.layers.resized import resized
+from vit_ls.attention.place import On
+from vit_ls.attention.positions import Undecayed, resized
+from vit_ls.grid import num_windows, pad_to_multiple
 from vit_ls.ops import resize_axis, resize_positions
 
 
-class ConvEmbed(nn.Module):
+@dataclass(frozen=True)
+class Embed:
+    """Options of a strided convolution from an image, or from the stage before."""
+
+    kernel: int
+    """Side of the kernel, in input pixels or tokens."""
+    stride: int
+    padding: int = 0
+    """On each side."""
+    cut: bool = False
+    """Leave out what the kernel does not reach instead of padding a size that the stride does not
+    divide; an image must then be no smaller than the kernel less its padding."""
+    norm: bool = True
+    """A layer norm behind it."""
+    position: Literal["grid", "axes"] | None = None
+    """A learned absolute position embedding, added to the tokens and resized on another grid: one
+    for each token, or half of the channels for its row and half for its column (ViL)."""
+
+    @property
+    def least_side(self) -> int:
+        """Rows or columns of the smallest input that gives a token."""
+        return self.kernel - 2 * self.padding if self.cut else 1
+
+    def grid_after(self, grid: tuple[int, int]) -> tuple[int, int]:
+        """(H, W) of an input's tokens: divided by the stride and rounded up, or cut."""
+        if self.cut:
+            beyond = 2 * self.padding - self.kernel
+            return (grid[0] + beyond) // self.stride + 1, (grid[1] + beyond) // self.stride + 1
+        return num_windows(grid[0], self.stride), num_windows(grid[1], self.stride)
+
+
+class ConvEmbed(Undecayed):
     """Strided convolution and layer norm.
 
-    A size that the stride does not divide is padded with zeros, unless told to cut it.
+    A size that the stride does not divide is padded with zeros, unless `Embed.cut` says otherwise.
 
     Args:
+        embed: Options.
         in_chans: Channels of the input.
         dim: C.
-        kernel: Side of the convolution's kernel, in input pixels or tokens.
-        stride: Of the convolution.
-        padding: Of the convolution, on each side.
-        cut: Leave out what the kernel does not reach instead of padding a size that the stride does
-            not divide; an image must then be no smaller than the kernel less its padding.
-        norm_eps: Of the layer norm; None for no norm.
-        pos_grid: Grid (H, W) in tokens that a learned position embedding is made for, which is
-            added to the tokens, resized on another grid; None for none.
-        pos_axes: The embedding has a row's half of the channels and a column's half (ViL), instead
-            of all channels for each token.
-        device: Of the parameters.
-        dtype: Of the parameters.
+        norm_eps: Of the layer norm.
+        grid: (H, W) in tokens that a position embedding is made for.
+        on: Where the parameters go.
     """
 
     def __init__(
         self,
+        embed: Embed,
         in_chans: int,
         dim: int,
         *,
-        kernel: int,
-        stride: int,
-        padding: int = 0,
-        cut: bool = False,
-        norm_eps: float | None = 1e-6,
-        pos_grid: tuple[int, int] | None = None,
-        pos_axes: bool = False,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
+        norm_eps: float = 1e-6,
+        grid: tuple[int, int] = (1, 1),
+        on: On | None = None,
     ) -> None:
         super().__init__()
-        self.divisor = (1, 1) if cut else (stride, stride)
-        self.least = least_side(kernel, padding, cut=cut)
-        self.proj = nn.Conv2d(in_chans, dim, kernel, stride, padding, device=device, dtype=dtype)
-        self.norm = (
-            nn.Identity()
-            if norm_eps is None
-            else nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
-        )
+        on = on or {"device": None, "dtype": None}
+        self.divisor = (1, 1) if embed.cut else (embed.stride, embed.stride)
+        self.least = embed.least_side
+        self.proj = nn.Conv2d(in_chans, dim, embed.kernel, embed.stride, embed.padding, **on)
+        self.norm = nn.LayerNorm(dim, eps=norm_eps, **on) if embed.norm else nn.Identity()
         self.pos_embed: nn.Parameter | None = None
         self.pos_rows: nn.Parameter | None = None
         self.pos_columns: nn.Parameter | None = None
-        if pos_grid is not None and pos_axes:
-            rows = torch.empty(pos_grid[0], dim // 2, device=device, dtype=dtype)
-            columns = torch.empty(pos_grid[1], dim - dim // 2, device=device, dtype=dtype)
-            self.pos_rows, self.pos_columns = nn.Parameter(rows), nn.Parameter(columns)
-        elif pos_grid is not None:
-            positions = torch.empty(*pos_grid, dim, device=device, dtype=dtype)
-            self.pos_embed = nn.Parameter(positions)
+        if embed.position == "axes":
+            self.pos_rows = nn.Parameter(torch.empty(grid[0], dim // 2, **on))
+            self.pos_columns = nn.Parameter(torch.empty(grid[1], dim - dim // 2, **on))
+        elif embed.position == "grid":
+            self.pos_embed = nn.Parameter(torch.empty(*grid, dim, **on))
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the position embedding anew."""
-        for positions in (self.pos_embed, self.pos_rows, self.pos_columns):
-            if positions is not None:
-                trunc_normal_(positions, std=0.02)
 
     def set_grid(self, grid: tuple[int, int]) -> None:
         """Make the position embedding for another grid (H, W), in tokens."""
@@ -101,11 +111,6 @@ class ConvEmbed(nn.Module):
             columns = resize_axis(self.pos_columns, W)[None].expand(H, -1, -1)
             x = x + torch.cat((rows, columns), dim=2)
         return x
-
-
-def least_side(kernel: int, padding: int, *, cut: bool) -> int:
-    """Rows or columns of the smallest input that gives a token."""
-    return kernel - 2 * padding if cut else 1
 
 
 def _resized_axis(positions: nn.Parameter, size: int) -> nn.Parameter:
