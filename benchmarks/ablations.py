@@ -29,25 +29,18 @@ from torch import Tensor, nn
 
 from benchmarks.machine import machine
 from vit_ls import job
+from vit_ls.attention import CompositeSlice, Convolutions, LongShort
+from vit_ls.blocks import Embed, StageSpec
 from vit_ls.config import ConfigError
 from vit_ls.data.digits import SIZE, Digits
-from vit_ls.layers import Convolutions
-from vit_ls.models.backbone import StagedTransformer
-from vit_ls.models.specs import (
-    Attention,
-    BackboneSpec,
-    CompositeSlice,
-    Embed,
-    LongShort,
-    StageSpec,
-)
+from vit_ls.models.backbone import BackboneSpec, StagedTransformer
 
 DIM, HEADS, DEPTH, PATCH = 48, 3, 2, 4
 """One stage of two blocks on 8 x 8 tokens, the same for every attention."""
 
 Options = Mapping[str, Any]
 
-ABLATIONS: Mapping[str, tuple[Attention, Sequence[Options]]] = {
+ABLATIONS: Mapping[str, tuple[LongShort | CompositeSlice, Sequence[Options]]] = {
     "long-short": (
         LongShort(window=2, rank=4),
         (

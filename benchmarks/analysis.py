@@ -29,12 +29,13 @@ from torch import Tensor, nn
 import vit_ls
 from benchmarks.analysis_report import Row, draw
 from vit_ls import job
+from vit_ls.attention import LongShortAttention
+from vit_ls.blocks import Block
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError
 from vit_ls.count import explicit_attention, saved_activations
 from vit_ls.data.digits import Digits
 from vit_ls.data.pictures import PictureError, read_picture
 from vit_ls.grid import num_windows
-from vit_ls.layers import Block, LongShortAttention
 from vit_ls.ops import merge_heads, split_heads
 from vit_ls.run import built, check_model_name
 

@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from vit_ls.attention import CompositeSlice, LongShort
+from vit_ls.blocks import StageSpec
 from vit_ls.models import cst_vit, cvt, cvt_ls, vil, vil_ls
-from vit_ls.models.specs import BackboneSpec, CompositeSlice, LongShort, StageSpec
+from vit_ls.models.backbone import BackboneSpec
 from vit_ls.ops import slice_halo, window_halo
 from vit_ls.ops.impl import triton as row
 from vit_ls.ops.impl import triton_launch as launch

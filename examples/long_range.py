@@ -27,19 +27,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vit_ls import job
+from vit_ls.attention import CompositeSlice, CompositeSliceAttention, LongShort, Options
+from vit_ls.attention.composite_slice import SliceGrid
+from vit_ls.blocks import Embed, StageSpec
 from vit_ls.config import ConfigError
 from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
-from vit_ls.layers import CompositeSliceAttention, Geometry
-from vit_ls.models.backbone import StagedTransformer
-from vit_ls.models.specs import (
-    Attention,
-    BackboneSpec,
-    CompositeSlice,
-    Embed,
-    LongShort,
-    StageSpec,
-)
+from vit_ls.models.backbone import BackboneSpec, StagedTransformer
 from vit_ls.style import COLOURS, QUIET, look, picture
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +48,7 @@ WINDOW, RANK = 2, 8
 class Arm(NamedTuple):
     """What attends, and whether composite slices have their attention among slices."""
 
-    attention: Attention
+    attention: Options
     among_slices: bool = True
 
 
@@ -91,7 +85,7 @@ class Score(NamedTuple):
 class _WithinSlices(CompositeSliceAttention):
     """Composite slices without the attention among them."""
 
-    def attend_among_slices(self, y: Tensor, geometry: Geometry) -> Tensor:  # noqa: ARG002
+    def attend_among_slices(self, y: Tensor, shared: SliceGrid) -> Tensor:  # noqa: ARG002
         return torch.zeros_like(y)
 
 
@@ -100,9 +94,7 @@ class Marker(nn.Module):
 
     def __init__(self, arm: Arm, classes: int) -> None:
         super().__init__()
-        slices = isinstance(arm.attention, CompositeSlice)
-        own_positions = slices and arm.attention.pos_embed == "ms_vipe"
-        embed = Embed(CELL, CELL, position=None if own_positions else "grid")
+        embed = Embed(CELL, CELL, position="grid")
         spec = BackboneSpec((StageSpec(embed, HEADS, DIM, DEPTH, arm.attention),), SIDE)
         self.body = StagedTransformer(
             spec, in_chans=1, num_classes=0, global_pool="", weight_init="skip"

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torchvision.transforms.functional import to_tensor
 
 import vit_ls  # registers the models
+from vit_ls.attention import LongShortAttention
 from vit_ls.data.digits import Digits
-from vit_ls.layers import LongShortAttention
 
 torch.manual_seed(0)
 digits = list(Digits(held_out=False))

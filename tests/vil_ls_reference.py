@@ -6,9 +6,10 @@ from pathlib import Path
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from vit_ls.models.backbone import StagedTransformer
+from vit_ls.attention import Full, LongShort
+from vit_ls.blocks import Embed, StageSpec
+from vit_ls.models.backbone import BackboneSpec, StagedTransformer
 from vit_ls.models.names import convert_released
-from vit_ls.models.specs import BackboneSpec, Embed, Full, LongShort, StageSpec
 
 FILES = {
     window: Path(__file__).parent / "data" / f"vil_ls_reference_{window}_window.safetensors"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_ls import models
-from vit_ls.layers import fuse
+from vit_ls.blocks import fuse
 from vit_ls.recording import Attention, record
 
 __all__ = ["Attention", "fuse", "load", "models", "record"]

@@ -47,10 +47,9 @@ def _padding(x: Tensor, window: tuple[int, int]) -> tuple[int, int]:
 
 
 def _pad(x: Tensor, widths: list[int]) -> Tensor:
-    if not torch.jit.is_scripting():  # noqa: SIM102  TorchScript must not see the inner one
-        # PyTorch copies even where nothing is to pad
-        if not _in_a_graph(x) and not any(widths):
-            return x
+    # PyTorch copies even where nothing is to pad
+    if not _in_a_graph(x) and not any(widths):
+        return x
     return F.pad(x, widths)
 
 
@@ -71,10 +70,9 @@ def cut_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tenso
     """
     if halo[0] == 0 and halo[1] == 0:
         return cut(x, window)
-    if not torch.jit.is_scripting():  # noqa: SIM102  TorchScript must not see the inner one
-        # on a CPU the backward pass of `unfold` takes several times as long
-        if not _in_a_graph(x) and _is_trained_on_a_cpu(x):
-            return _CutHalo.apply(x, window, halo)
+    # on a CPU the backward pass of `unfold` takes several times as long
+    if not _in_a_graph(x) and _is_trained_on_a_cpu(x):
+        return _CutHalo.apply(x, window, halo)
     return _cut_halo(x, window, halo)
 
 

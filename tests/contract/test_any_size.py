@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tolerances import TOLERANCE
 
 import vit_ls.grid
-from vit_ls.layers import embed
+from vit_ls.blocks import embed
 from vit_ls.models.convert import checkpoint_filter_fn
 
 every_family = pytest.mark.parametrize("name", SMALL)

@@ -10,7 +10,7 @@ from timm.models import save_for_hf
 from timm.models._features import FeatureGetterNet
 from tolerances import TOLERANCE
 
-from vit_ls.layers import Block
+from vit_ls.blocks import Block
 
 pytestmark = pytest.mark.parametrize("name", SMALL)
 

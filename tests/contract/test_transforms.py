@@ -1,4 +1,4 @@
-"""TorchScript, FX, torch.compile, inference mode and torch.func on one model of each family."""
+"""Traces, FX, torch.compile, inference mode and torch.func on one model of each family."""
 
 import pytest
 import timm
@@ -32,15 +32,11 @@ def traced(model):
     )
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # TorchScript ages
-@pytest.mark.parametrize("through_fx", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_torchscript_runs_at_any_size(name, through_fx):
-    model = create(name, scriptable=True)
-    scripted = torch.jit.script(traced(model) if through_fx else model)
-    for size in ((64, 64), (45, 83)):
-        x = torch.randn(2, 3, *size)
-        actual = scripted(x)["head.fc"] if through_fx else scripted(x)
-        assert_close(actual, model(x))
+def test_torchscript_is_refused_with_what_takes_its_place(name):
+    with pytest.raises(ValueError, match=r"torch\.export.*got torch\.jit\.script"):
+        torch.jit.script(create(name))
+    with pytest.raises(ValueError, match=r"torch\.export.*got scriptable=True"):
+        create(name, scriptable=True)
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # a trace is of one size

@@ -8,8 +8,8 @@ import torch
 from cvt_reference import FILE, build
 from safetensors.torch import load_file
 
+from vit_ls.attention import Convolutions, Full, LongShort, Place
 from vit_ls.count import count_flops, count_params
-from vit_ls.layers import Convolutions, FullAttention, LongShortAttention
 from vit_ls.models.convert import checkpoint_filter_fn
 from vit_ls.models.cvt import VARIANTS
 
@@ -195,8 +195,8 @@ def test_an_unknown_activation_is_an_error():
 
 
 def test_strided_keys_go_with_neither_a_window_nor_a_position_table():
-    strided = Convolutions(kv_stride=2)
+    place = Place(8, 2, (4, 4), conv_projection=Convolutions(kv_stride=2))
     with pytest.raises(ValueError, match="window needs a key at each token, got kv_stride=2"):
-        LongShortAttention(8, 2, window=3, rank=0, conv_projection=strided)
+        LongShort(3, 0).layer(place)
     with pytest.raises(ValueError, match="table needs a key at each token, got kv_stride=2"):
-        FullAttention(8, 2, table_grid=(4, 4), conv_projection=strided)
+        Full(position_table=True).layer(place)

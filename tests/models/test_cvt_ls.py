@@ -4,10 +4,9 @@ import pytest
 import timm
 import torch
 
+from vit_ls.attention import FullAttention, LongShort
 from vit_ls.count import count_flops, count_params, saved_activations
-from vit_ls.layers import FullAttention
 from vit_ls.models.cvt_ls import VARIANTS
-from vit_ls.models.specs import LongShort
 from vit_ls.paper import LONG_SHORT_TABLE_5
 
 PAPER = [row for row in LONG_SHORT_TABLE_5 if row.model and row.model.startswith("cvt_ls")]

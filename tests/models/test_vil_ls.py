@@ -4,9 +4,9 @@ import torch
 import vil_ls_reference as reference
 from torch.profiler import ProfilerActivity, profile
 
+from vit_ls.attention import LongShort
 from vit_ls.count import count_flops, count_params
 from vit_ls.models.names import convert_released
-from vit_ls.models.specs import LongShort
 from vit_ls.models.vil_ls import VARIANTS
 from vit_ls.ops import use_implementation
 

@@ -50,8 +50,8 @@ import json, os, sys, traceback, warnings
 warnings.simplefilter("ignore")
 import timm, torch, vit_ls
 from vit_ls.config import DataConfig
+from vit_ls.blocks import fuse
 from vit_ls.job.precision import set_precision
-from vit_ls.layers import fuse
 from vit_ls.ops import precision_of_products
 from vit_ls.ops.impl import triton_launch
 from vit_ls.sequence import (

@@ -1,6 +1,7 @@
 """The staged backbone of all families, with timm's interface."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -8,6 +9,7 @@ from timm.layers import (
     ClassifierHead,
     calculate_drop_path_rates,
     get_device_dtype,
+    is_scriptable,
     to_2tuple,
     trunc_normal_,
 )
@@ -15,23 +17,31 @@ from timm.models._features import feature_take_indices
 from timm.models._input import update_model_input_size
 from torch import Tensor, nn
 
-from vit_ls.layers import Stage
-from vit_ls.layers.embed import least_side
-from vit_ls.models.build import Drops, build_stage, grid_after
+from vit_ls.attention.positions import Undecayed
+from vit_ls.blocks import BlockSpec, Stage, StageSpec
 from vit_ls.models.convert import fit
-from vit_ls.models.specs import BackboneSpec
 
-_NO_WEIGHT_DECAY = (
-    "global_tokens",
-    "position_bias.table",
-    "position_bias.global_local",
-    "position_bias.global_global",
-    "geometry.local_pos",
-    "geometry.slice_pos",
-    "embed.pos_embed",
-    "embed.pos_rows",
-    "embed.pos_columns",
+_NO_SCRIPT = (
+    "A model must be exported by torch.export, since PyTorch has deprecated TorchScript, got {}."
 )
+
+
+@dataclass(frozen=True)
+class BackboneSpec(BlockSpec):
+    """Stages, and what is the same in all of them."""
+
+    stages: tuple[StageSpec, ...]
+    img_size: int
+    """Side of the images, in pixels, that position tables are made for; others run too."""
+    global_pool: Literal["avg", "token"] = "avg"
+    """What the classifier reads: the mean of the last grid, or its stage's global token."""
+    released: Literal["cvt", "vil"] | None = None
+    """The kind of file (`vit_ls.models.names.Kind`) that this architecture was released in: it must
+    fit whole, where other models take what they can use of it."""
+    maps_of_blocks: bool = False
+    """Each block gives a feature map, as in timm's plain ViT; else each stage gives one."""
+    features: tuple[int, ...] | None = None
+    """Which of the maps timm's `features_only` gives where it is not told; None for all."""
 
 
 class StagedTransformer(nn.Module):
@@ -57,7 +67,7 @@ class StagedTransformer(nn.Module):
         dtype: Of the parameters.
 
     Raises:
-        ValueError: a spec whose numbers do not fit each other.
+        ValueError: a spec whose numbers do not fit each other; timm's `scriptable=True`.
         AssertionError: a global_pool that this backbone does not have.
     """
 
@@ -77,6 +87,8 @@ class StagedTransformer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if is_scriptable():
+            raise ValueError(_NO_SCRIPT.format("scriptable=True"))
         self.in_chans = in_chans
         self.num_classes = num_classes
         self.output_fmt = "NCHW"
@@ -85,14 +97,19 @@ class StagedTransformer(nn.Module):
         self.spec = spec
         self.img_size = grid = _size(spec.img_size if img_size is None else img_size, spec)
         depths = [stage.depth for stage in spec.stages]
-        drops = Drops(attn_drop_rate, proj_drop_rate)
         rates: Any = calculate_drop_path_rates(drop_path_rate, depths, stagewise=True)
         stages = []
         self.feature_info: list[dict[str, Any]] = []
         reduction = 1
         for i, stage in enumerate(spec.stages):
-            grid = grid_after(grid, stage)
-            stages.append(build_stage(stage, spec, in_chans, grid, rates[i], drops, device, dtype))
+            grid = stage.embed.grid_after(grid)
+            place = stage.place(
+                grid=grid, conv_projection=spec.conv_projection,
+                attn_drop=attn_drop_rate, proj_drop=proj_drop_rate, device=device, dtype=dtype,
+            )  # fmt: skip
+            stages.append(
+                Stage(stage, spec, in_chans=in_chans, place=place, drop_path_rates=rates[i])
+            )
             in_chans = stage.dim
             reduction *= stage.embed.stride
             info = {"num_chs": stage.dim, "reduction": reduction}
@@ -147,6 +164,14 @@ class StagedTransformer(nn.Module):
 
         self.apply(init)
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        """Refuse what `torch.jit.script` asks of a module first.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(_NO_SCRIPT.format("torch.jit.script"))
+
     def _head_pool(self, global_pool: str) -> str:
         """The pooling of the head, to which the global token comes as the mean of the map."""
         if global_pool != "token":
@@ -164,7 +189,12 @@ class StagedTransformer(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Names of the global tokens and position parameters."""
-        return {name for name, _ in self.named_parameters() if name.endswith(_NO_WEIGHT_DECAY)}
+        return {
+            f"{owner}.{name}"
+            for owner, module in self.named_modules()
+            if isinstance(module, Undecayed)
+            for name, _ in module.named_parameters(recurse=False)
+        }
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Patterns that order the parameters from stem to head, for layer-wise learning rates."""
@@ -198,7 +228,7 @@ class StagedTransformer(nn.Module):
         size = self.img_size if img_size is None else _size(img_size, self.spec)
         grid = size
         for stage, spec in zip(self.stages, self.spec.stages, strict=False):  # some may be pruned
-            grid = grid_after(grid, spec)
+            grid = spec.embed.grid_after(grid)
             assert isinstance(stage, Stage)
             stage.set_grid(grid)
         self.img_size = size
@@ -372,8 +402,7 @@ class StagedTransformer(nn.Module):
 def _size(img_size: Any, spec: BackboneSpec) -> tuple[int, int]:
     """Height and width in pixels."""
     pair = to_2tuple(img_size)
-    first = spec.stages[0].embed
-    least = least_side(first.kernel, first.padding, cut=first.cut)
+    least = spec.stages[0].embed.least_side
     if len(pair) != 2 or not all(type(n) is int and n >= least for n in pair):
         raise ValueError(
             f"img_size must be one integer or two, of at least {least} pixels, got {img_size!r}."

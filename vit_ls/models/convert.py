@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from vit_ls.layers.position_bias import WindowPositionBias, window_of_table
+from vit_ls.attention.position_bias import WindowPositionBias, window_of_table
 from vit_ls.models.names import Kind, Named, under_our_names
 from vit_ls.ops import resize_axis, resize_positions
 

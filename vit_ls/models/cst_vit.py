@@ -8,7 +8,7 @@ Longformer's layout with composite slice attention in the two stages that have w
 differ, so each has its own P_l and P_g.
 
 The paper's ablations are arguments of every model, the fields of
-`vit_ls.models.specs.CompositeSlice`:
+`vit_ls.attention.CompositeSlice`:
 
     timm.create_model("cst_vit_small_patch16_224", slice_size=(1, 14), composition="parallel")
 
@@ -17,23 +17,16 @@ and of `cst_vil_*`, which has two stages with slices, one for each where they di
     timm.create_model("cst_vil_small", slice_size=((7, 7), (4, 4)), alpha=(1.0, 2.0))
 """
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import prod
 from typing import Any
 
 from timm.models import generate_default_cfgs, register_model
 
-from vit_ls.models.backbone import StagedTransformer
-from vit_ls.models.factory import create, default_cfg
-from vit_ls.models.specs import (
-    Attention,
-    BackboneSpec,
-    CompositeSlice,
-    Embed,
-    Full,
-    StageSpec,
-    change_composite_slice,
-)
+from vit_ls.attention import CompositeSlice, Full, Options
+from vit_ls.blocks import Embed, StageSpec
+from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.factory import change_attention, create, default_cfg
 
 __all__ = [
     "cst_vil_medium",
@@ -76,7 +69,7 @@ def _pyramid(
 ) -> BackboneSpec:
     composite = CompositeSlice(slice_size)
     full = Full(position_table=True)
-    attentions: tuple[Attention, ...] = (composite, composite, full, full)
+    attentions: tuple[Options, ...] = (composite, composite, full, full)
     strides = (4, 2, 2, 2)
     return BackboneSpec(
         stages=tuple(
@@ -120,8 +113,17 @@ default_cfgs = generate_default_cfgs(
 
 def _create(variant: str, pretrained: bool, **kwargs: Any) -> StagedTransformer:
     options = {f.name: kwargs.pop(f.name) for f in fields(CompositeSlice) if f.name in kwargs}
-    spec = change_composite_slice(VARIANTS[variant], **options)
+    spec = change_attention(VARIANTS[variant], CompositeSlice, **options)
+    if "pos_embed" in options:
+        absolute = any(_is_absolute(stage.attention) for stage in spec.stages)
+        bottom = replace(spec.stages[0].embed, position="grid" if absolute else None)
+        first = replace(spec.stages[0], embed=bottom)
+        spec = replace(spec, stages=(first, *spec.stages[1:]))
     return create(variant, spec, pretrained, **kwargs)
+
+
+def _is_absolute(attention: Options) -> bool:
+    return isinstance(attention, CompositeSlice) and attention.pos_embed == "absolute"
 
 
 @register_model

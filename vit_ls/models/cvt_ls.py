@@ -10,23 +10,15 @@ resolutions that share the rank; 448 has another, and there the last layer of ea
 projection starts anew (a warning names them).
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from timm.models import generate_default_cfgs, register_model
 
-from vit_ls.layers import Convolutions
-from vit_ls.models.backbone import StagedTransformer
-from vit_ls.models.factory import create, default_cfg
-from vit_ls.models.specs import (
-    BackboneSpec,
-    Embed,
-    Full,
-    LongShort,
-    StageSpec,
-    change_long_short,
-)
+from vit_ls.attention import Convolutions, Full, LongShort
+from vit_ls.blocks import Embed, StageSpec
+from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.factory import change_attention, create, default_cfg
 
 __all__ = [
     "cvt_ls_13",
@@ -91,9 +83,6 @@ def _create(
     pretrained: bool,
     *,
     attention: Literal["long_short", "full"] | None = None,
-    window: int | Sequence[int] | None = None,
-    rank: int | Sequence[int] | None = None,
-    dual_ln: bool | None = None,
     **kwargs: Any,
 ) -> StagedTransformer:
     """Build a variant.
@@ -105,7 +94,8 @@ def _create(
     """
     if attention not in (None, "long_short", "full"):
         raise ValueError(f"attention must be 'long_short' or 'full', got {attention!r}.")
-    spec = change_long_short(VARIANTS[variant], window=window, rank=rank, dual_ln=dual_ln)
+    options = {name: kwargs.pop(name, None) for name in ("window", "rank", "dual_ln")}
+    spec = change_attention(VARIANTS[variant], LongShort, **options)
     if attention == "full":
         spec = _with_full_attention(spec)
     return create(variant, spec, pretrained, **kwargs)

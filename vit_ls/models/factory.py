@@ -1,5 +1,7 @@
 """What the families share between a row of their table and a timm model."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +9,13 @@ import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.models import PretrainedCfg, build_model_with_cfg, resolve_pretrained_cfg
 
+from vit_ls.attention import Options
 from vit_ls.grid import num_windows
-from vit_ls.models.backbone import StagedTransformer
+from vit_ls.models.backbone import BackboneSpec, StagedTransformer
 from vit_ls.models.convert import checkpoint_filter_fn
-from vit_ls.models.specs import BackboneSpec
+
+_PAIRS = ("slice_size",)
+"""Options of which two numbers are one value."""
 
 
 def default_cfg(img_size: int, *, stride: int = 32, **kwargs: Any) -> dict[str, Any]:
@@ -34,6 +39,41 @@ def default_cfg(img_size: int, *, stride: int = 32, **kwargs: Any) -> dict[str, 
         "classifier": "head.fc",
         **kwargs,
     }
+
+
+def change_attention(spec: BackboneSpec, kind: type[Options], **options: Any) -> BackboneSpec:
+    """The spec with other options of a kind of attention: a paper's ablations, and other sizes.
+
+    Args:
+        spec: To change.
+        kind: Of the stages to change.
+        **options: Fields of `kind`: one value for all of its stages, or a sequence of one for each;
+            None leaves what is there. Where (a, b) is one value, as of `slice_size`, values that
+            differ are ((a, b), (c, d)).
+
+    Raises:
+        ValueError: a sequence whose length is not the number of these stages.
+    """
+    places = [i for i, stage in enumerate(spec.stages) if isinstance(stage.attention, kind)]
+    by_stage = {name: _per_stage(name, value, len(places)) for name, value in options.items()}
+    stages = list(spec.stages)
+    for n, i in enumerate(places):
+        changed = {name: values[n] for name, values in by_stage.items() if values[n] is not None}
+        attention: Any = stages[i].attention
+        stages[i] = replace(stages[i], attention=replace(attention, **changed))
+    return replace(spec, stages=tuple(stages))
+
+
+def _per_stage(name: str, value: Any, n: int) -> Sequence[Any]:
+    """The value for each of n stages."""
+    one = not isinstance(value, Sequence) or isinstance(value, str)
+    if one or (name in _PAIRS and not any(isinstance(v, Sequence) for v in value)):
+        return (value,) * n
+    if len(value) != n:
+        raise ValueError(
+            f"{name} must be one value or one for each of {n} stages, got {name}={value}."
+        )
+    return value
 
 
 def create(variant: str, spec: BackboneSpec, pretrained: bool, **kwargs: Any) -> StagedTransformer:

@@ -20,16 +20,10 @@ from typing import Any, Literal
 
 from timm.models import PretrainedCfg, generate_default_cfgs, register_model
 
-from vit_ls.models.backbone import StagedTransformer
-from vit_ls.models.factory import create, default_cfg
-from vit_ls.models.specs import (
-    BackboneSpec,
-    Embed,
-    Full,
-    LongShort,
-    StageSpec,
-    change_long_short,
-)
+from vit_ls.attention import Full, LongShort
+from vit_ls.blocks import Embed, StageSpec
+from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.factory import change_attention, create, default_cfg
 
 __all__ = [
     "test_vil",
@@ -182,7 +176,7 @@ def _create(
     """
     if position not in (None, "relative", "absolute"):
         raise ValueError(f"position must be 'relative' or 'absolute', got {position!r}.")
-    spec = change_long_short(VARIANTS[variant], window=window)
+    spec = change_attention(VARIANTS[variant], LongShort, window=window)
     if position is None and "_abs_" in _tag(kwargs.get("pretrained_cfg")):
         position = "absolute"
     if position is not None:

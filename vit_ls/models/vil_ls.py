@@ -7,22 +7,15 @@ The released weights of `vil_ls_medium`, `vil_ls_base` and `vil_ls_medium_384` l
     pretrained_cfg_overlay=dict(file="model_best.pth"))
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from timm.models import generate_default_cfgs, register_model
 
-from vit_ls.models.backbone import StagedTransformer
-from vit_ls.models.factory import create, default_cfg
-from vit_ls.models.specs import (
-    BackboneSpec,
-    Embed,
-    Full,
-    LongShort,
-    StageSpec,
-    change_long_short,
-)
+from vit_ls.attention import Full, LongShort
+from vit_ls.blocks import Embed, StageSpec
+from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.factory import change_attention, create, default_cfg
 
 __all__ = [
     "test_vil_ls",
@@ -94,9 +87,6 @@ def _create(
     pretrained: bool,
     *,
     attention: Literal["long_short"] | None = None,
-    window: int | Sequence[int] | None = None,
-    rank: int | Sequence[int] | None = None,
-    dual_ln: bool | None = None,
     **kwargs: Any,
 ) -> StagedTransformer:
     """Build a variant.
@@ -112,7 +102,8 @@ def _create(
     if attention == "long_short":
         first = spec.stages[0].attention
         spec = replace(spec, stages=tuple(replace(s, attention=first) for s in spec.stages))
-    spec = change_long_short(spec, window=window, rank=rank, dual_ln=dual_ln)
+    options = {name: kwargs.pop(name, None) for name in ("window", "rank", "dual_ln")}
+    spec = change_attention(spec, LongShort, **options)
     return create(variant, spec, pretrained, **kwargs)
 
 

@@ -1,13 +1,5 @@
 """Pure tensor functions: no parameters, no state. Tensors come first, the rest by keyword."""
 
-from vit_ls.ops.composite_slice import (
-    attend_slices,
-    project_positions,
-    slice_attention,
-    slice_embedding,
-    slice_halo,
-    slice_tokens,
-)
 from vit_ls.ops.impl import Positions, Windows
 from vit_ls.ops.kept import in_plain_inference, kept
 from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
@@ -24,6 +16,14 @@ from vit_ls.ops.relative_position import (
     window_table_rows,
 )
 from vit_ls.ops.rules import use_implementation
+from vit_ls.ops.slices import (
+    attend_slices,
+    project_positions,
+    slice_attention,
+    slice_embedding,
+    slice_halo,
+    slice_tokens,
+)
 from vit_ls.ops.softmax_attention import (
     attend,
     check_heads,

@@ -64,7 +64,6 @@ def in_plain_inference(x: Tensor) -> bool:
     """Whether x is on a CPU, and nothing traces, transforms or differentiates."""
     return (
         not torch.compiler.is_compiling()
-        and not torch.jit.is_scripting()
         and not torch.jit.is_tracing()
         and not torch.is_grad_enabled()
         and type(x) in (Tensor, torch.nn.Parameter)

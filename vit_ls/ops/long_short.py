@@ -2,7 +2,6 @@
 
 import torch
 import torch.nn.functional as F
-from timm.layers import register_notrace_function
 from torch import Tensor
 
 from vit_ls.ops.impl import Positions, Windows, window_attention
@@ -10,7 +9,6 @@ from vit_ls.ops.recording import hand_over
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
 
 
-@register_notrace_function
 def dynamic_projection(logits: Tensor, kv: Tensor, *, num_heads: int) -> Tensor:
     """Project keys and values onto R tokens: P = softmax over tokens, K_bar = P^T K, V_bar = P^T V.
 
@@ -28,15 +26,13 @@ def dynamic_projection(logits: Tensor, kv: Tensor, *, num_heads: int) -> Tensor:
     P = softmax_float32(split_heads(logits.flatten(1, 2), num_heads).transpose(2, 3), -1).to(
         kv.dtype
     )
-    if not torch.jit.is_scripting():
-        hand_over("projection", P)
+    hand_over("projection", P)
     k, v = kv.flatten(2, 3).unbind()
     k_bar = P @ split_heads(k, num_heads)
     v_bar = P @ split_heads(v, num_heads)
     return torch.stack((merge_heads(k_bar), merge_heads(v_bar)))
 
 
-@register_notrace_function
 def long_short_attention(
     q: Tensor,
     kv: Tensor,
@@ -81,7 +77,6 @@ def long_short_attention(
     )
 
 
-@register_notrace_function
 def global_attention(
     q: Tensor,
     kv: Tensor,

@@ -1,11 +1,9 @@
 """Position embeddings of tokens and of slices, resized from one grid to another."""
 
 import torch.nn.functional as F
-from timm.layers import register_notrace_function
 from torch import Tensor
 
 
-@register_notrace_function
 def resize_positions(positions: Tensor, height: int, width: int) -> Tensor:
     """Resize position embeddings bicubically to another grid: [H0,W0,C] -> [height,width,C].
 

@@ -3,25 +3,19 @@
 The halo of a window is half a window (ViL-LS), or a whole one (ViL), for which tables differ.
 """
 
-import torch
 import torch.nn.functional as F
-from timm.layers import register_notrace_function
 from torch import Tensor
 
 from vit_ls.grid import relative_position_index
 from vit_ls.ops.kept import kept
 
 
-@register_notrace_function
 def window_bias(table: Tensor, index: Tensor | None) -> Tensor:
     """Bias of each query and key of a window: [rows,h] and long [T,K] -> [h,T,K]."""
     assert index is not None
-    if not torch.jit.is_scripting():
-        return kept(_window_bias, (table, index))
-    return _window_bias(table, index)
+    return kept(_window_bias, (table, index))
 
 
-@register_notrace_function
 def grid_bias(
     table: Tensor, index: Tensor | None, table_grid: tuple[int, int], height: int, width: int
 ) -> Tensor:
@@ -32,9 +26,7 @@ def grid_bias(
     on the size.
     """
     assert index is not None
-    if not torch.jit.is_scripting():
-        return kept(_grid_bias, (table, index), table_grid, height, width)
-    return _grid_bias(table, index, table_grid, height, width)
+    return kept(_grid_bias, (table, index), table_grid, height, width)
 
 
 def _window_bias(table: Tensor, index: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 import torch
 import torch.nn.functional as F
-from timm.layers import register_notrace_function
 from torch import Tensor
 
 from vit_ls.ops import rules
@@ -10,7 +9,6 @@ from vit_ls.ops.recording import hand_over
 from vit_ls.ops.scratch import Scratch, dtype_of_products
 
 
-@register_notrace_function
 def attend(
     q: Tensor,
     k: Tensor,
@@ -44,12 +42,11 @@ def attend(
     """
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
-    if not torch.jit.is_scripting():
-        if rules.choose_attention(impl, q, k, mask, drop) == "products":
-            return _products(q, k, v, mask, drop)
-        # an export would bake the comparison in as a limit of the image's size
-        if not torch.compiler.is_exporting() and q.shape[1] > rules.FUSED_HEADS:
-            return _fused_in_parts(q, k, v, mask, drop)
+    if rules.choose_attention(impl, q, k, mask, drop) == "products":
+        return _products(q, k, v, mask, drop)
+    # an export would bake the comparison in as a limit of the image's size
+    if not torch.compiler.is_exporting() and q.shape[1] > rules.FUSED_HEADS:
+        return _fused_in_parts(q, k, v, mask, drop)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
 
 
@@ -73,9 +70,7 @@ def _rounds_once(scores: Tensor) -> bool:
     It keeps half of the memory. Without a backward pass a float32 copy in the cache takes 0.4 to 1
     times its time, least for rows that are no multiple of 32 numbers.
     """
-    if torch.jit.is_scripting() or torch.compiler.is_compiling():
-        return False
-    return scores.is_cpu and torch.is_grad_enabled()
+    return not torch.compiler.is_compiling() and scores.is_cpu and torch.is_grad_enabled()
 
 
 def check_heads(dim: int, num_heads: int) -> None:

@@ -1,6 +1,6 @@
 """Long-short and composite slice attention on sequences [B,N,C], both directions and causal.
 
-The layers of `vit_ls.layers` on grids of height 1 wherever that holds, and a small encoder and
+The layers of `vit_ls.attention` on grids of height 1 wherever that holds, and a small encoder and
 language model of the papers' tasks above them.
 """
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vit_ls.layers.projections import LinearQKV
+from vit_ls.attention.projections import LinearQKV
 from vit_ls.ops import attend, check_heads, merge_heads, project_positions, split_heads
 from vit_ls.sequence.composite_slice import SlicePositions, check_positions, slice_reach
 from vit_ls.sequence.spans import (

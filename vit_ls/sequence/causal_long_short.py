@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
-from vit_ls.layers.long_short import KeyValueNorm
+from vit_ls.attention.long_short import KeyValueNorm
 from vit_ls.ops import attend, check_heads, dynamic_projection, split_heads
 from vit_ls.sequence.sinusoids import frequencies, sinusoids
 from vit_ls.sequence.spans import (

@@ -5,17 +5,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vit_ls.grid import halo_mask, num_windows
-from vit_ls.layers import (
+from vit_ls.attention import CompositeSlice, CompositeSliceAttention, Place
+from vit_ls.attention.composite_slice import (
     Aggregation,
-    CompositeSliceAttention,
     Composition,
-    Geometry,
     LocalMixer,
     PosEmbed,
+    SliceGrid,
+    SliceMlp,
 )
-from vit_ls.layers.composite_slice import SliceMlp
-from vit_ls.ops import slice_halo
+from vit_ls.grid import halo_mask, num_windows
+from vit_ls.ops import Windows, slice_halo
 from vit_ls.sequence.spans import check_row, row_mask
 
 
@@ -123,24 +123,18 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
-            dim,
-            num_heads,
-            slice_size=(1, slice_size),
-            composition=composition,
-            aggregation=aggregation,
-            local_mixer=local_mixer,
-            mixer_hidden=mixer_hidden,
-            pos_embed=pos_embed,
-            alpha=alpha,
-            shared_qkv=shared_qkv,
-            device=device,
-            dtype=dtype,
+            CompositeSlice(
+                *((1, slice_size), composition, aggregation, local_mixer, mixer_hidden),
+                *(pos_embed, alpha, shared_qkv),
+            ),
+            Place(dim, num_heads, device=device, dtype=dtype),
         )
         self.dim = dim
         # a row has no neighbours above and below that an extended slice could reach
         self.halo = (0, slice_reach(slice_size, alpha))
         if self.mixer is not None:
-            self.mixer = SliceMlp(self.slice_size, self.halo, mixer_hidden, device, dtype)
+            windows = Windows(self.slice_size, self.halo)
+            self.mixer = SliceMlp(windows, mixer_hidden, {"device": device, "dtype": dtype})
 
     def forward(  # type: ignore[override]
         self, x: Tensor, positions: SlicePositions | None = None, valid: Tensor | None = None
@@ -166,8 +160,8 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
             P_g = check_positions(positions, x.shape[1], L, L + 2 * E)
             local, slices = positions.local[None], P_g[None]
         mask = halo_mask(1, x.shape[1], self.slice_size, self.halo, x.device)
-        geometry = Geometry(mask, None, local, slices, real)
-        y = super().forward(x.unsqueeze(1), None, geometry)[0]
+        shared = SliceGrid(Windows(self.slice_size, self.halo, mask, real), local, slices)
+        y = super().forward(x.unsqueeze(1), None, shared)[0]
         return y[:, 0]
 
 

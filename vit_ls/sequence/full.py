@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from vit_ls.layers.projections import LinearQKV
+from vit_ls.attention.projections import LinearQKV
 from vit_ls.ops import attend, check_heads, merge_heads, split_heads
 from vit_ls.sequence.spans import check_probability, check_row, row_mask
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from vit_ls.attention import LongShort, LongShortAttention, Place
+from vit_ls.attention.long_short import KeyValueNorm
 from vit_ls.grid import halo_mask
-from vit_ls.layers import LongShortAttention
-from vit_ls.layers.long_short import KeyValueNorm
 from vit_ls.ops import (
     Positions,
     Windows,
@@ -69,14 +69,10 @@ class LongShortAttention1d(LongShortAttention):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
-            dim,
-            num_heads,
-            window=window,
-            rank=rank,
-            dual_ln=dual_ln,
-            attn_drop=check_probability(attn_drop),
-            device=device,
-            dtype=dtype,
+            LongShort(window, rank, dual_ln),
+            Place(
+                dim, num_heads, attn_drop=check_probability(attn_drop), device=device, dtype=dtype
+            ),
         )
         self.dim, self.cls_token = dim, cls_token
         if dual_ln and cls_token and self.norm_projected is None:
@@ -105,7 +101,7 @@ class LongShortAttention1d(LongShortAttention):
         q, kv = self.qkv(x.unsqueeze(1))
         if self.norm_kv is not None:
             kv = self.norm_kv(kv)
-        front = self._project(x.unsqueeze(1), kv, real)
+        front = self._project_real(x.unsqueeze(1), kv, real)
         cls_q = cls_kv = None
         if cls is not None:
             cls_q, cls_kv = self.qkv.tokens(cls)
@@ -133,7 +129,7 @@ class LongShortAttention1d(LongShortAttention):
             drop=self.attn_drop.p if self.training else 0.0,
         )
 
-    def _project(self, x: Tensor, kv: Tensor, real: Tensor | None) -> Tensor | None:
+    def _project_real(self, x: Tensor, kv: Tensor, real: Tensor | None) -> Tensor | None:
         """P^T k and P^T v [2,B,r,C] before LN_G, or None for rank 0."""
         if self.dynamic_projection is None:
             return None

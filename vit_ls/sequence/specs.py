@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from vit_ls.layers import Aggregation, Composition, LocalMixer, PosEmbed
+from vit_ls.attention.composite_slice import Aggregation, Composition, LocalMixer, PosEmbed
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ import vit_ls
 from vit_ls import job
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
 from vit_ls.errors import check_packages
-from vit_ls.layers import CompositeSliceAttention
 from vit_ls.recording import Attention, Part
 from vit_ls.run import built, check_model_name, made
 from vit_ls.visualize.images import read_rgb
@@ -169,7 +168,7 @@ def _write(
         head = args.head if args.head is not None and args.head < heads else None
         if shown.projection is not None:
             pictures.projection(shown, image, args.out / f"projection_{name}.png", head)
-        if isinstance(shown.layer, CompositeSliceAttention):
+        if "slices" in shown.shares():
             pictures.slices(shown, args.out / f"slices_{name}.png", head)
     relevance = rollout(records, from_token=from_token)[0]
     pictures.overlay(relevance, image, "rollout over all layers", args.out / "rollout.png")

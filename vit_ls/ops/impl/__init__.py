@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from vit_ls.ops.impl import dense, gathered, products, tiled, triton
@@ -55,10 +54,8 @@ def window_attention(
     Raises:
         ValueError: an unknown impl, or one that cannot run here.
     """
-    if not torch.jit.is_scripting():
-        attention = IMPLEMENTATIONS[_choose(impl, q, windows, drop)]
-        return attention(q, kv, front, positions, windows, num_heads=num_heads, drop=drop)
-    return tiled.window_attention(q, kv, front, positions, windows, num_heads=num_heads, drop=drop)
+    attention = IMPLEMENTATIONS[_choose(impl, q, windows, drop)]
+    return attention(q, kv, front, positions, windows, num_heads=num_heads, drop=drop)
 
 
 def _choose(impl: str, q: Tensor, windows: Windows, drop: float) -> str:

@@ -44,9 +44,9 @@ def window_attention(
         _take(v, keys, None),
     )
     # [B,T,N,C] -> [B,T,N*h,d] -> [B,N*h,T,d]
-    heads = (x.unflatten(3, (num_heads, -1)).flatten(2, 3).transpose(1, 2) for x in (q, k, v))
+    q, k, v = (x.unflatten(3, (num_heads, -1)).flatten(2, 3).transpose(1, 2) for x in (q, k, v))
     # [B,N*h,T,d] -> [B,T,N*h,d] -> [B,T,N,C] -> [B,T*N,C] -> [B,H*W,C]
-    x = attend(*heads, added, impl="products", drop=drop).transpose(1, 2)
+    x = attend(q, k, v, added, impl="products", drop=drop).transpose(1, 2)
     x = x.unflatten(2, (-1, num_heads)).flatten(3).flatten(1, 2)
     return x.index_select(1, _place_in_windows(H, W, windows.window, x.device)).unflatten(1, (H, W))
 

@@ -1,13 +1,27 @@
-"""Position parameters of another size, and back to the size before without a trace."""
+"""Learned positions and tokens: initial values, no decay, and another size without a trace."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from timm.layers import trunc_normal_
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 Size = tuple[int, ...]
+
+
+class Undecayed(nn.Module):
+    """A module whose own parameters are tokens, or are added to tokens or scores.
+
+    They start as a truncated normal (std 0.02), and weight decay leaves them out
+    (`StagedTransformer.no_weight_decay`).
+    """
+
+    def reset_parameters(self) -> None:
+        """Draw them anew."""
+        for parameter in self.parameters(recurse=False):
+            trunc_normal_(parameter, std=0.02)
 
 
 class _Made(NamedTuple):

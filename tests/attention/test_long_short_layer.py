@@ -2,29 +2,23 @@ import pytest
 import torch
 from torch import nn
 
-from vit_ls.layers import (
-    Block,
-    ConvEmbed,
-    Convolutions,
-    FullAttention,
-    GridGeometry,
-    LongShortAttention,
-    Stage,
-    WindowGeometry,
-)
-from vit_ls.layers.block import ResidualDropPath
-from vit_ls.layers.projections import ConvDynamicProjection, ConvQKV, LinearQKV
+from vit_ls.attention import Convolutions, Full, LongShort, Place
+from vit_ls.attention.projections import ConvDynamicProjection, ConvQKV, LinearQKV
+from vit_ls.blocks import BlockSpec, ConvEmbed, Embed, Stage, StageSpec
+from vit_ls.blocks.block import ResidualDropPath
 
 DIM, HEADS = 16, 2
+PLACE = Place(DIM, HEADS)
 
 
-def make_layer(window=3, rank=2, **options):
-    return LongShortAttention(DIM, HEADS, window=window, rank=rank, **options).double().eval()
+def make_layer(window=3, rank=2, conv_projection=None, **options):
+    place = Place(DIM, HEADS, conv_projection=conv_projection)
+    return LongShort(window, rank, **options).layer(place).double().eval()
 
 
 def run(layer, x, g=None, window=3):
-    position_table = layer.position_bias is not None
-    return layer(x, g, WindowGeometry(window, position_table)(x))
+    options = LongShort(window, 0, position_table=layer.position_bias is not None)
+    return layer(x, g, options.shared(PLACE)(x))
 
 
 @pytest.fixture
@@ -87,20 +81,22 @@ def test_window_zero_is_the_projection_alone(x):
 
 def test_a_window_over_the_whole_grid_without_rank_and_dual_ln_is_full_attention(x, g):
     layer = make_layer(window=7, rank=0, dual_ln=False, conv_projection=Convolutions())
-    full = FullAttention(DIM, HEADS, conv_projection=Convolutions()).double().eval()
+    place = Place(DIM, HEADS, conv_projection=Convolutions())
+    full = Full().layer(place).double().eval()
     full.load_state_dict(layer.state_dict())
-    expected, _ = full(x, g, GridGeometry(False)(x))
+    expected, _ = full(x, g, Full().shared(place)(x))
     torch.testing.assert_close(run(layer, x, g, window=7)[0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("num_global", [1, 3])
 def test_full_attention_sees_global_tokens_and_gives_them_back(x, num_global):
-    layer = FullAttention(DIM, HEADS, table_grid=(5, 7), num_global=num_global).double()
+    options, place = Full(position_table=True), Place(DIM, HEADS, (5, 7), num_global)
+    layer, shared = options.layer(place).double(), options.shared(place)
     g = torch.randn(2, num_global, DIM, dtype=torch.float64)
-    out, out_g = layer(x, g, GridGeometry(True)(x))
+    out, out_g = layer(x, g, shared(x))
     assert out.shape == x.shape
     assert out_g.shape == g.shape
-    other, _ = layer(x, g + 1, GridGeometry(True)(x))
+    other, _ = layer(x, g + 1, shared(x))
     assert not torch.allclose(out, other)
 
 
@@ -144,20 +140,16 @@ def test_drop_path_leaves_out_grid_and_global_tokens_of_an_image_together():
 def test_blocks_of_a_stage_share_one_geometry():
     made = []
 
-    class Counting(WindowGeometry):
-        def forward(self, x):
-            made.append(x.shape)
-            return super().forward(x)
-
-    blocks = [Block(DIM, LongShortAttention(DIM, HEADS, window=3, rank=2)) for _ in range(4)]
-    stage = Stage(ConvEmbed(3, DIM, kernel=2, stride=2), Counting(3, False), blocks, dim=DIM)
+    spec = StageSpec(Embed(2, 2), HEADS, DIM, 4, LongShort(3, 2))
+    stage = Stage(spec, BlockSpec(), in_chans=3, place=spec.place(), drop_path_rates=(0.0,) * 4)
+    stage.geometry.register_forward_hook(lambda _, inputs, __: made.append(inputs[0].shape))
     stage(torch.randn(2, 12, 10, 3))
     assert made == [(2, 6, 5, DIM)]
 
 
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (9, 8), (11, 5), (1, 1)])
 def test_an_embedding_rounds_up_and_drops_no_pixel(height, width):
-    embed = ConvEmbed(3, DIM, kernel=4, stride=4)
+    embed = ConvEmbed(Embed(4, 4), 3, DIM)
     x = torch.randn(1, height, width, 3, requires_grad=True)
     out = embed(x)
     assert out.shape == (1, -(-height // 4), -(-width // 4), DIM)
@@ -175,11 +167,12 @@ def test_an_embedding_rounds_up_and_drops_no_pixel(height, width):
     ],
 )
 def test_bad_numbers_are_named(options, message):
-    arguments = {"dim": DIM, "num_heads": HEADS, "window": 3, "rank": 2} | options
+    numbers = {"dim": DIM, "num_heads": HEADS, "window": 3, "rank": 2} | options
+    dim, num_heads, window, rank = numbers.values()
     with pytest.raises(ValueError, match=message):
-        LongShortAttention(**arguments)
+        LongShort(window, rank).layer(Place(dim, num_heads))
 
 
 def test_full_attention_checks_its_heads_too():
     with pytest.raises(ValueError, match="dim must be divisible by num_heads"):
-        FullAttention(16, 3)
+        Full().layer(Place(16, 3))

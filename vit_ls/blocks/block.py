@@ -1,14 +1,14 @@
 """The transformer block of every family: attention, then an MLP, both pre-norm and residual."""
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import torch
 from timm.layers import Mlp
 from timm.layers.activations import QuickGELU
 from timm.layers.drop import drop_path
 from torch import Tensor, nn
 
-from vit_ls.layers.geometry import Geometry
+from vit_ls.attention import Convolutions, Place
 
 Activation = Literal["gelu", "quick_gelu"]
 """Of the MLP; quick_gelu is x * sigmoid(1.702 x)."""
@@ -16,56 +16,59 @@ Activation = Literal["gelu", "quick_gelu"]
 _ACTIVATIONS: dict[Activation, type[nn.Module]] = {"gelu": nn.GELU, "quick_gelu": QuickGELU}
 
 
-class Block(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)), on the grid and on the global tokens alike.
-
-    Args:
-        dim: C.
-        attention: Maps (grid, global tokens or None, geometry) to (grid, global tokens or None).
-        mlp_ratio: Hidden width of the MLP, in multiples of dim.
-        activation: Of the MLP.
-        norm_eps: Of the layer norms.
-        proj_drop: Dropout in the MLP, after either of its layers.
-        drop_path_rate: Probability that an image skips a residual branch in training.
-        device: Of the parameters.
-        dtype: Of the parameters.
+@dataclass(frozen=True, kw_only=True)
+class BlockSpec:
+    """What all blocks of a model have in common.
 
     Raises:
         ValueError: an unknown activation.
     """
 
+    conv_projection: Convolutions | None = None
+    """How convolutions make q, k, v and the dynamic projection (CvT); None for linear layers."""
+    norm_eps: float = 1e-6
+    """Of every layer norm but DualLN's."""
+    mlp_ratio: float = 4.0
+    """Hidden width of the MLP, in multiples of dim."""
+    activation: Activation = "gelu"
+    """Of the MLP."""
+
+    def __post_init__(self) -> None:
+        if self.activation not in _ACTIVATIONS:
+            names = " or ".join(map(repr, _ACTIVATIONS))
+            raise ValueError(f"activation must be {names}, got {self.activation!r}.")
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)), on the grid and on the global tokens alike.
+
+    Args:
+        attention: Maps (grid, global tokens or None, shared) to (grid, global tokens or None).
+        place: Of the attention.
+        spec: Of every block.
+        drop_path_rate: Probability that an image skips a residual branch in training.
+    """
+
     def __init__(
         self,
-        dim: int,
         attention: nn.Module,
-        *,
-        mlp_ratio: float = 4.0,
-        activation: Activation = "gelu",
-        norm_eps: float = 1e-6,
-        proj_drop: float = 0.0,
+        place: Place,
+        spec: BlockSpec,
         drop_path_rate: float = 0.0,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if activation not in _ACTIVATIONS:
-            names = " or ".join(map(repr, _ACTIVATIONS))
-            raise ValueError(f"activation must be {names}, got {activation!r}.")
-        self.norm1 = nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
+        dim, hidden = place.dim, int(spec.mlp_ratio * place.dim)
+        act_layer = _ACTIVATIONS[spec.activation]
+        self.norm1 = nn.LayerNorm(dim, eps=spec.norm_eps, **place.on)
         self.attn = attention
         self.drop_path1 = ResidualDropPath(drop_path_rate)
-        self.norm2 = nn.LayerNorm(dim, eps=norm_eps, device=device, dtype=dtype)
-        act = _ACTIVATIONS[activation]
-        self.mlp = Mlp(
-            *(dim, int(mlp_ratio * dim)), act_layer=act, drop=proj_drop, device=device, dtype=dtype
-        )
+        self.norm2 = nn.LayerNorm(dim, eps=spec.norm_eps, **place.on)
+        self.mlp = Mlp(dim, hidden, act_layer=act_layer, drop=place.proj_drop, **place.on)
         self.drop_path2 = ResidualDropPath(drop_path_rate)
 
-    def forward(
-        self, x: Tensor, g: Tensor | None, geometry: Geometry
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, g: Tensor | None, shared: Any) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
-        dx, dg = self.attn(self.norm1(x), None if g is None else self.norm1(g), geometry)
+        dx, dg = self.attn(self.norm1(x), None if g is None else self.norm1(g), shared)
         x, g = self.drop_path1(x, dx, g, dg)
         dx, dg = self.mlp(self.norm2(x)), None if g is None else self.mlp(self.norm2(g))
         return self.drop_path2(x, dx, g, dg)

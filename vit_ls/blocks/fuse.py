@@ -9,7 +9,7 @@ from timm.layers import Mlp, StdConv2d
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from vit_ls.layers.projections import ConvProjection, LinearQKV
+from vit_ls.attention.projections import ConvProjection, LinearQKV
 from vit_ls.ops import in_plain_inference, precision_of_products
 
 

@@ -9,7 +9,6 @@ meaning on a grid.
 
 import torch
 import torch.nn.functional as F
-from timm.layers import register_notrace_function
 from torch import Tensor
 
 from vit_ls.grid import halo_mask, merge, partition, partition_halo
@@ -33,7 +32,6 @@ def slice_halo(slice_size: tuple[int, int], alpha: float) -> tuple[int, int]:
     return round((alpha - 1) * a / 2), round((alpha - 1) * b / 2)
 
 
-@register_notrace_function
 def slice_attention(
     q: Tensor,
     kv: Tensor,
@@ -74,7 +72,6 @@ def slice_attention(
     )
 
 
-@register_notrace_function
 def project_positions(positions: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
     """P W_q and P W_k, to be added to X W_q and X W_k: (X + P) W = X W + P W.
 
@@ -90,7 +87,6 @@ def project_positions(positions: Tensor | None, weight: Tensor) -> tuple[Tensor,
     return q, k
 
 
-@register_notrace_function
 def slice_tokens(x: Tensor, windows: Windows) -> Tensor:
     """The tokens of each extended slice, zeros outside the grid: [B,H,W,C] -> [B,Nh,Nw,C,K].
 
@@ -109,7 +105,6 @@ def slice_tokens(x: Tensor, windows: Windows) -> Tensor:
     return tokens.flatten(3, 4).transpose(3, 4)
 
 
-@register_notrace_function
 def slice_embedding(
     y: Tensor, windows: Windows, weight: Tensor | None = None, *, aggregation: str
 ) -> Tensor:
@@ -146,7 +141,6 @@ def slice_embedding(
     return tokens.mean((3, 4)) * (a * b / (~outside).sum((-3, -2)).clamp(min=1).to(y.dtype))
 
 
-@register_notrace_function
 def attend_slices(
     q: Tensor,
     kv: Tensor,

@@ -1,77 +1,87 @@
-"""A stage: an embedding, global tokens, and blocks that share one geometry."""
+"""A stage: an embedding, global tokens, and blocks that share one grid."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from timm.layers import trunc_normal_
 from timm.models import checkpoint
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vit_ls.layers.composite_slice import SliceGeometry
-from vit_ls.layers.embed import ConvEmbed
-from vit_ls.layers.geometry import Geometry
-from vit_ls.layers.position_bias import GridPositionBias
+from vit_ls.attention import Options, Place
+from vit_ls.attention.positions import Undecayed
+from vit_ls.blocks.block import Block, BlockSpec
+from vit_ls.blocks.embed import ConvEmbed, Embed
 
-_Run = Callable[[Tensor, Tensor | None, Geometry], tuple[Tensor, Tensor | None]]
+_Run = Callable[[Tensor, Tensor | None, Any], tuple[Tensor, Tensor | None]]
 
 
-class Stage(nn.Module):
+@dataclass(frozen=True)
+class StageSpec:
+    """An embedding and the blocks that follow it on one grid."""
+
+    embed: Embed
+    num_heads: int
+    dim: int
+    depth: int
+    attention: Options
+    num_global: int = 0
+    """Global tokens that the stage brings, learned, and drops at its end."""
+
+    def place(self, **where: Any) -> Place:
+        """That of its attention layers; `where` has the other fields of a `Place`."""
+        return Place(self.dim, self.num_heads, num_global=self.num_global, **where)
+
+
+class Stage(Undecayed):
     """Embed the grid of the stage before, add this stage's global tokens, run the blocks.
 
     Args:
-        embed: Maps [B,H,W,Cin] to [B,H',W',C].
-        geometry: Makes, once per forward, what the blocks share on their grid.
-        blocks: Map (grid, global tokens or None, geometry) to (grid, global tokens or None).
-        dim: C.
-        num_global: G.
-        device: Of the parameters.
-        dtype: Of the parameters.
+        spec: Of the stage.
+        blocks: What its blocks have in common with those of other stages.
+        in_chans: Channels that enter the stage.
+        place: Of its attention layers (`StageSpec.place`).
+        drop_path_rates: One per block.
     """
 
     def __init__(
         self,
-        embed: nn.Module,
-        geometry: nn.Module,
-        blocks: list[nn.Module],
+        spec: StageSpec,
+        blocks: BlockSpec,
         *,
-        dim: int,
-        num_global: int = 0,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
+        in_chans: int,
+        place: Place,
+        drop_path_rates: Sequence[float],
     ) -> None:
         super().__init__()
         self.grad_checkpointing = False
-        self.embed = embed
-        self.geometry = geometry
+        self.embed = ConvEmbed(
+            *(spec.embed, in_chans, spec.dim),
+            norm_eps=blocks.norm_eps,
+            grid=place.grid,
+            on=place.on,
+        )
+        made = [Block(spec.attention.layer(place), place, blocks, rate) for rate in drop_path_rates]
+        self.geometry = spec.attention.shared(place)
         self.global_tokens: nn.Parameter | None = None
-        if num_global > 0:
-            tokens = torch.empty(1, num_global, dim, device=device, dtype=dtype)
+        if spec.num_global > 0:
+            tokens = torch.empty(1, spec.num_global, spec.dim, **place.on)
             self.global_tokens = nn.Parameter(tokens)
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = nn.ModuleList(made)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the global tokens anew."""
-        if self.global_tokens is not None:
-            trunc_normal_(self.global_tokens, std=0.02)
-
-    @torch.jit.ignore
     def set_grid(self, grid: tuple[int, int]) -> None:
         """Make the position parameters for another grid (H, W), in tokens."""
         for module in self.modules():
-            if isinstance(module, (ConvEmbed, SliceGeometry, GridPositionBias)):
-                module.set_grid(grid)
+            set_grid = getattr(module, "set_grid", None)
+            if set_grid is not None and module is not self:
+                set_grid(grid)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """[B,H,W,Cin] -> grid [B,H',W',C], global tokens [B,G,C] or None."""
-        if not torch.jit.is_scripting():
-            x, g, _ = self.forward_intermediates(x, ())
-            return x, g
-        x, g, geometry = self._enter(x)
-        for block in self.blocks:
-            x, g = block(x, g, geometry)
+        x, g, _ = self.forward_intermediates(x, ())
         return x, g
 
     def forward_intermediates(
@@ -85,20 +95,20 @@ class Stage(nn.Module):
             stop: Run the blocks before this one; None for all.
         """
         grids = []
-        x, g, geometry = self._enter(x)
+        x, g, shared = self._enter(x)
         for i, block in enumerate(self.blocks[:stop]):
             x, g = (
-                checkpoint(_counted_once(block), x, g, geometry)
+                checkpoint(_counted_once(block), x, g, shared)
                 if self.grad_checkpointing
-                else block(x, g, geometry)
+                else block(x, g, shared)
             )
             if i in indices:
                 grids.append(x)
         return x, g, grids
 
-    def _enter(self, x: Tensor) -> tuple[Tensor, Tensor | None, Geometry]:
+    def _enter(self, x: Tensor) -> tuple[Tensor, Tensor | None, Any]:
         x = self.embed(x)
-        g: Tensor | None = None
+        g = None
         if self.global_tokens is not None:
             g = self.global_tokens.expand(x.shape[0], -1, -1)
         return x, g, self.geometry(x)
@@ -113,12 +123,12 @@ def _counted_once(block: nn.Module) -> _Run:
         return block
     ran = False
 
-    def run(x: Tensor, g: Tensor | None, geometry: Geometry) -> tuple[Tensor, Tensor | None]:
+    def run(x: Tensor, g: Tensor | None, shared: Any) -> tuple[Tensor, Tensor | None]:
         nonlocal ran
         statistics = _held_statistics(block) if ran else nullcontext()
         ran = True
         with statistics:
-            y: tuple[Tensor, Tensor | None] = block(x, g, geometry)
+            y: tuple[Tensor, Tensor | None] = block(x, g, shared)
         return y
 
     return run

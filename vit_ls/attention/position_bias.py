@@ -3,10 +3,9 @@
 import math
 
 import torch
-from timm.layers import trunc_normal_
 from torch import Tensor, nn
 
-from vit_ls.layers.resized import resized
+from vit_ls.attention.positions import Undecayed, resized
 from vit_ls.ops import (
     grid_bias,
     narrow_window_table,
@@ -19,7 +18,7 @@ from vit_ls.ops import (
 _LARGEST_WINDOW = 64
 
 
-class TokenBias(nn.Module):
+class TokenBias(Undecayed):
     """Bias between global tokens and patches, and among global tokens, beside a `table`.
 
     Args:
@@ -43,11 +42,6 @@ class TokenBias(nn.Module):
             h, G = num_heads, num_global
             self.global_local = nn.Parameter(torch.empty(2, h, G, device=device, dtype=dtype))
             self.global_global = nn.Parameter(torch.empty(h, G, G, device=device, dtype=dtype))
-
-    def reset_parameters(self) -> None:
-        """Draw the tables anew."""
-        for table in self.parameters(recurse=False):
-            trunc_normal_(table, std=0.02)
 
     def of_patches(self) -> Tensor | None:
         """Bias of each patch and each global key [h,G], or None."""
@@ -154,7 +148,6 @@ class GridPositionBias(TokenBias):
         left = to_global[:, None, :].expand(-1, height * width, -1)
         return torch.cat((top, torch.cat((left, bias), dim=2)), dim=1)
 
-    @torch.jit.ignore
     def set_grid(self, grid: tuple[int, int]) -> None:
         """Make the table for another grid (H, W), in tokens."""
         self.table = resized(

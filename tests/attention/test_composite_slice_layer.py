@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from tolerances import TOLERANCE
 
-from vit_ls.layers import CompositeSliceAttention, SliceGeometry
+from vit_ls.attention import CompositeSlice, Place
 
 DIM, HEADS = 8, 2
 EXACT = TOLERANCE[torch.float64]
@@ -23,14 +23,12 @@ OPTIONS = [
         ),
     )
 ]
-GEOMETRY_OPTIONS = ("alpha", "pos_embed", "local_mixer")
 
 
 def build(grid, slice_size, *, dim=DIM, heads=HEADS, **options):
     """A layer and the geometry of a grid, in float64, all parameters far from zero."""
-    layer = CompositeSliceAttention(dim, heads, slice_size=slice_size, **options)
-    shared = {k: v for k, v in options.items() if k in GEOMETRY_OPTIONS}
-    geometry = SliceGeometry(dim, grid, slice_size=slice_size, **shared)
+    options, place = CompositeSlice(slice_size, **options), Place(dim, heads, grid)
+    layer, geometry = options.layer(place), options.shared(place)
     for parameter in (*layer.parameters(), *geometry.parameters()):
         torch.nn.init.normal_(parameter, std=0.5)
     return layer.double(), geometry.double()
@@ -246,31 +244,30 @@ def test_each_position_embedding_enters_queries_and_keys(name):
 
 
 def test_ms_vipe_has_l_plus_n_over_l_times_d_parameters():
-    geometry = SliceGeometry(DIM, (14, 28), slice_size=7)
+    layer, geometry = build((14, 28), 7)
     L, N = 49, 14 * 28
     assert sum(p.numel() for p in geometry.parameters()) == (L + N // L) * DIM
-    layer = CompositeSliceAttention(DIM, HEADS, slice_size=7)
     assert not [name for name, _ in layer.named_parameters() if "pos" in name]
 
 
 def test_absolute_leaves_no_position_embedding_and_an_mlp_needs_no_local_one():
-    absolute = SliceGeometry(DIM, (8, 8), slice_size=4, pos_embed="absolute")
+    _, absolute = build((8, 8), 4, pos_embed="absolute")
     assert list(absolute.parameters()) == []
-    mlp = SliceGeometry(DIM, (8, 8), slice_size=4, local_mixer="mlp")
+    _, mlp = build((8, 8), 4, local_mixer="mlp")
     assert [name for name, _ in mlp.named_parameters()] == ["slice_pos"]
 
 
 def test_on_its_own_grid_a_geometry_hands_the_position_embeddings_out_unchanged():
-    make_geometry = SliceGeometry(DIM, (8, 6), slice_size=(4, 2), alpha=2.0)
-    geometry = make_geometry(torch.zeros(1, 8, 6, DIM))
+    _, make_geometry = build((8, 6), (4, 2), alpha=2.0)
+    geometry = make_geometry(image(8, 6))
     assert torch.equal(geometry.local_pos, make_geometry.local_pos)
     assert torch.equal(geometry.slice_pos, make_geometry.slice_pos)
     assert geometry.local_pos.shape == (8, 4, DIM)
 
 
 def test_another_grid_resizes_the_slice_positions_alone():
-    make_geometry = SliceGeometry(DIM, (8, 6), slice_size=(4, 2))
-    geometry = make_geometry(torch.zeros(1, 11, 9, DIM))
+    _, make_geometry = build((8, 6), (4, 2))
+    geometry = make_geometry(image(11, 9))
     assert torch.equal(geometry.local_pos, make_geometry.local_pos)
     image_ = make_geometry.slice_pos.permute(2, 0, 1)[None]
     expected = F.interpolate(image_, size=(3, 5), mode="bicubic", align_corners=False)
@@ -368,15 +365,10 @@ def test_half_precision_stays_near_float32(dtype):
             "shared_qkv must be true where no local attention has q, k, v of its own, "
             "got shared_qkv=False, local_mixer='mlp'.",
         ),
-        ({"num_heads": 3}, "dim must be divisible by num_heads, got dim=8, num_heads=3."),
+        ({"heads": 3}, "dim must be divisible by num_heads, got dim=8, num_heads=3."),
     ],
 )
 def test_an_option_that_cannot_be_is_one_error(options, message):
     with pytest.raises(ValueError) as error:
-        CompositeSliceAttention(**({"dim": DIM, "num_heads": HEADS, "slice_size": 2} | options))
+        build((4, 4), **({"slice_size": 2} | options))
     assert str(error.value) == message
-
-
-def test_a_geometry_checks_its_position_embedding_too():
-    with pytest.raises(ValueError, match=r"^pos_embed must be one of 'ms_vipe', 'absolute'"):
-        SliceGeometry(DIM, (4, 4), slice_size=2, pos_embed="none")
