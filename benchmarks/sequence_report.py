@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.speed import measure
 from vit_ls.style import log_axis, look, picture, plain
 
 Costs = dict[tuple[str, int, str], float]
@@ -53,12 +54,7 @@ def series(costs: Costs, system: str, what: str) -> list[tuple[int, float]]:
 
 def exponent(costs: Costs, system: str, what: str, fit_from: int) -> float:
     """Slope of log value by log length, by least squares; NaN of fewer than two lengths."""
-    points = [(math.log(n), math.log(v)) for n, v in series(costs, system, what) if n >= fit_from]
-    if len(points) < 2:
-        return math.nan
-    x = sum(p[0] for p in points) / len(points)
-    y = sum(p[1] for p in points) / len(points)
-    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+    return measure.exponent([one for one in series(costs, system, what) if one[0] >= fit_from])
 
 
 def crossover(costs: Costs, system: str) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.speed import measure
 from vit_ls.style import log_axis, look, picture
 
 COLUMNS = (
@@ -152,16 +153,13 @@ def ratio(rows: Sequence[Row], target: Target, setting: str) -> tuple[float, flo
 
 def exponent(rows: Sequence[Row], what: str) -> float:
     """Slope of log `what` of one image by log of the number of pixels; NaN of under two sizes."""
-    points = [
-        (2 * math.log(float(r["size"])), math.log(float(r[what]) / float(r["batch"])))
-        for r in rows
-        if r[what] and float(r[what]) > 0
-    ]
-    if len({x for x, _ in points}) < 2:
-        return math.nan
-    x = sum(p[0] for p in points) / len(points)
-    y = sum(p[1] for p in points) / len(points)
-    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+    return measure.exponent(
+        [
+            (float(r["size"]) ** 2, float(r[what]) / float(r["batch"]))
+            for r in rows
+            if r[what] and float(r[what]) > 0
+        ]
+    )
 
 
 def _exponents(rows: Sequence[Row], fit_from: int = 448) -> str:
