@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.speed import measure
-from vit_ls.style import log_axis, look, picture, plain
+from vit_ls.style import log_axis, look, markdown_table, picture, plain
 
 Costs = dict[tuple[str, int, str], float]
 """Values by system, number of tokens, and measure."""
@@ -18,14 +18,14 @@ PLACED = "token_ms"
 
 def write_tables(costs: Costs, fit_from: int) -> None:
     """Costs by length, exponents from a length on, and time of a token by place."""
-    _write(["system", "tokens", *MEASURES, "step / full"])
-    _write(["---"] + ["---:"] * (len(MEASURES) + 2))
+    rows: list[Sequence[str]] = []
     for name in systems(costs, "step_ms"):
         for length, step in series(costs, name, "step_ms"):
             full = costs.get((FULL, length, "step_ms"))
             values = (f"{costs[name, length, what]:g}" for what in MEASURES)
             ratio = "-" if full is None else f"{step / full:.2f}"
-            _write([name, str(length), *values, ratio])
+            rows.append([name, str(length), *values, ratio])
+    _write(["system", "tokens", *MEASURES, "step / full"], rows)
     sys.stdout.write(f"\nexponents from {fit_from} tokens on\n")
     for name in systems(costs, "step_ms"):
         slopes = (f"{what} {exponent(costs, name, what, fit_from):.2f}" for what in MEASURES)
@@ -34,10 +34,11 @@ def write_tables(costs: Costs, fit_from: int) -> None:
     places = sorted({tokens for _, tokens, what in costs if what == PLACED})
     if places:
         sys.stdout.write("\nmilliseconds of a token after t others\n")
-        _write(["t", *map(str, places)])
-        _write(["---"] + ["---:"] * len(places))
-        for name in systems(costs, PLACED):
-            _write([name, *(f"{value:.2f}" for _, value in series(costs, name, PLACED))])
+        rows = [
+            [name, *(f"{value:.2f}" for _, value in series(costs, name, PLACED))]
+            for name in systems(costs, PLACED)
+        ]
+        _write(["t", *map(str, places)], rows)
 
 
 def systems(costs: Costs, what: str) -> list[str]:
@@ -100,5 +101,5 @@ def _finding(costs: Costs) -> str:
     return f"A training step is cheaper than full attention's from this many tokens on: {said}"
 
 
-def _write(cells: Sequence[str]) -> None:
-    sys.stdout.write(f"| {' | '.join(cells)} |\n")
+def _write(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    sys.stdout.write(markdown_table(head, rows, numbers=range(1, len(head))) + "\n")

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from robustness.files import write_atomically
 from robustness.reporting.published import published
 from robustness.rules.metrics import Metric, corruptions_of, metrics, severity_errors
 from robustness.rules.results import Report, Result
+from vit_ls.style import markdown_table
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
@@ -145,12 +145,6 @@ def _severity_table(result: Result) -> str:
         rows.append([name, *("-" if e is None else f"{e:.2f}" for e in errors)])
     title = f"## {result.benchmark}: top-1 error by severity ({result.label})"
     return title + "\n\n" + markdown_table(("corruption", *"12345"), rows)
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _rounded(value: float | None) -> float | None:
