@@ -34,6 +34,7 @@ from vit_ls.config import (
 )
 from vit_ls.count import count_params
 from vit_ls.errors import blamed_on
+from vit_ls.style import markdown_table
 
 TEMPLATE = Path(__file__).parent / "configs" / "model_card.md"
 _PAPERS = {
@@ -86,7 +87,7 @@ def robustness_of(model: nn.Module, report: Path | None) -> str:
 def card(args: argparse.Namespace, model: Any, config: ValidateConfig) -> str:
     """The model card."""
     row = run.scores(args.checkpoint, model.run.weights)
-    results = "\n".join(f"| {name} | {value} |" for name, value in row.items())
+    results = markdown_table(("", ""), [(k, str(v)) for k, v in row.items()], numbers=(1,))
     prefix = max((p for p in _PAPERS if p in config.model), key=len, default=None)
     fields = {
         "name": args.name,
@@ -96,7 +97,7 @@ def card(args: argparse.Namespace, model: Any, config: ValidateConfig) -> str:
         "params": f"{count_params(model) / 1e6:.2f}",
         "size": " x ".join(map(str, data.input_config(config, model)["input_size"][1:])),
         "license": args.license,
-        "results": f"As the run recorded it for these weights.\n\n| | |\n| --- | ---: |\n{results}"
+        "results": f"As the run recorded it for these weights.\n\n{results}"
         if row
         else "Not measured: the checkpoint was written within an epoch.",
         "recipe": f"`train.py` with\n\n```\n{recipe(model.run.config)}\n```",

@@ -34,6 +34,7 @@ from vit_ls.blocks import Embed, StageSpec
 from vit_ls.config import ConfigError
 from vit_ls.data.digits import SIZE, Digits
 from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.style import markdown_table
 
 DIM, HEADS, DEPTH, PATCH = 48, 3, 2, 4
 """One stage of two blocks on 8 x 8 tokens, the same for every attention."""
@@ -236,11 +237,9 @@ def compare(ours: Sequence[float], default: Sequence[float] | None) -> Compariso
 
 def table(results: Mapping[Run, Result]) -> str:
     """Markdown: mean and deviation of each option, and its difference from the default."""
-    lines = [
-        "| attention | change | seeds | top-1 (%) | difference | Welch's t | beyond the spread "
-        "| loss | difference | Welch's t | beyond the spread |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | --- |",
-    ]
+    against = ("difference", "Welch's t", "beyond the spread")
+    head = ("attention", "change", "seeds", "top-1 (%)", *against, "loss", *against)
+    rows = []
     groups: dict[tuple[str, str, int], list[Result]] = {}
     for run, result in sorted(results.items(), key=lambda item: item[0].seed):
         groups.setdefault((run.attention, run.change, run.epochs), []).append(result)
@@ -253,8 +252,8 @@ def table(results: Mapping[Run, Result]) -> str:
             of_default = None if default is None else [result[i] for result in default]
             cells += _cells(compare([result[i] for result in found], of_default), digits)
         options = ", ".join(f"{k}={v}" for k, v in json.loads(change).items()) or "default"
-        lines.append(f"| {attention} | {options} | {len(found)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((attention, options, str(len(found)), *cells))
+    return markdown_table(head, rows, numbers=(2, 3, 4, 5, 7, 8, 9))
 
 
 def _cells(found: Comparison, digits: int) -> list[str]:

@@ -19,6 +19,7 @@ from timm.layers import set_fused_attn
 
 import vit_ls  # noqa: F401  registers the models
 from vit_ls.count import count_flops, count_params, saved_activations
+from vit_ls.style import markdown_table
 
 SIZES = (224, 384, 448, 1024)
 COLUMNS = ("model", "size", "slice", "params (M)", "GFLOPs", "fused (MB)", "explicit (MB)")
@@ -31,11 +32,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--sizes", type=int, nargs="+", choices=SIZES, default=SIZES, help="side of the image"
     )
     sizes = parser.parse_args(argv).sizes
-    _write(COLUMNS)
-    _write(["---"] + ["---:"] * (len(COLUMNS) - 1))
-    for size in sizes:
-        for name, kwargs in _models(size):
-            _write(_row(name, size, kwargs))
+    rows = [_row(name, size, kwargs) for size in sizes for name, kwargs in _models(size)]
+    sys.stdout.write(markdown_table(COLUMNS, rows, numbers=range(1, len(COLUMNS))) + "\n")
 
 
 def _models(size: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -64,11 +62,6 @@ def _row(name: str, size: int, kwargs: dict[str, Any]) -> list[str]:
         f"{count_flops(model.eval().bfloat16(), (size, size)) / 1e9:.2f}",
         *(f"{bytes_ / 1e6:.0f}" for bytes_ in activations),
     ]
-
-
-def _write(cells: Sequence[str]) -> None:
-    sys.stdout.write(f"| {' | '.join(cells)} |\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import timm
 import vit_ls  # noqa: F401  registers the models
 from vit_ls.count import count_flops, count_params
 from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TEXT, named
+from vit_ls.style import markdown_table
 
 _logger = logging.getLogger(__name__)
 
@@ -150,10 +151,11 @@ def card(family: str) -> str:
     """The text of a family's card."""
     about = FAMILIES[family]
     lines = [f"# {about.title}", "", fill(about.text, 100), ""]
-    lines += [_row(COLUMNS), _row(("---",) * len(COLUMNS))]
+    rows: list[tuple[str, ...]] = []
     for name in models_of(family):
         _logger.info("%s", name)
-        lines += [_row(cells) for cells in _cells(name)]
+        rows += _cells(name)
+    lines.append(markdown_table(COLUMNS, rows))
     lines += ["", "A multiply-add counts once. `python benchmarks/model_cards.py` wrote this file."]
     limits = (fill(f"- {limit}", 100, subsequent_indent="  ") for limit in (*about.limits, *_ALL))
     lines += ["", "Known limits:", "", *limits, ""]
@@ -198,10 +200,6 @@ def _cells(name: str) -> Iterator[tuple[str, ...]]:
             "" if top1 is None else f"{top1:.1f}",
             channels_at_strides(model.feature_info),
         )
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:

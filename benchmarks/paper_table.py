@@ -14,6 +14,7 @@ import timm
 import vit_ls  # noqa: F401  registers the models
 from vit_ls.count import count_flops, count_params
 from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TABLE_6, LONG_SHORT_TEXT
+from vit_ls.style import markdown_table
 
 _logger = logging.getLogger(__name__)
 
@@ -70,18 +71,12 @@ def _is_ours(model: str) -> bool:
     return timm.model_entrypoint(model).__module__.startswith("vit_ls.")
 
 
-def markdown(rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    """The lines of a table, whose first row is its head."""
-    head = next(rows)
-    for cells in (head, ("---",) * len(head), *rows):
-        yield f"| {' | '.join(cells)} |"
-
-
 def main() -> None:
     """Write the three tables as Markdown."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for table in (cost_table, accuracy_table, robustness_table):
-        sys.stdout.write("\n".join([*markdown(table()), "", ""]))
+        head, *rows = table()
+        sys.stdout.write(f"{markdown_table(head, rows)}\n\n")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,15 @@ last column says where a rule chose one that is more than 10 % slower than the b
 import argparse
 import csv
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from benchmarks.machine import machine
+from benchmarks.speed.measure import in_turn
 from vit_ls.ops import Positions, Windows, attend, rules
 from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT, window_attention
 
@@ -113,24 +114,15 @@ def _calls(batch: int, how: dict, trained: bool) -> Iterator[tuple[str, str, str
 
 
 def _least(calls: Calls, repeats: int, trained: bool, device: str) -> dict[str, float]:
-    best = dict.fromkeys(calls, float("inf"))
-    for repeat in range(repeats + 1):  # the first warms up
-        for impl, call in calls.items():
-            start = _now(device)
-            with torch.set_grad_enabled(trained):
-                output = call()
-                if trained:
-                    output.sum().backward()
-            if repeat:
-                best[impl] = min(best[impl], _now(device) - start)
-    return best
+    def run(call: Callable[[], Tensor]) -> None:
+        with torch.set_grad_enabled(trained):
+            output = call()
+            if trained:
+                output.sum().backward()
 
-
-def _now(device: str) -> float:
-    if device == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
+    runs = {impl: partial(run, call) for impl, call in calls.items()}
+    found = in_turn(runs, repeats, device, processor=device == "cpu")
+    return {impl: times.least for impl, times in found.items()}
 
 
 if __name__ == "__main__":

@@ -20,9 +20,8 @@ first means anything.
 
 import argparse
 import csv
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,6 +29,7 @@ from torch import Tensor
 
 from benchmarks.machine import machine
 from benchmarks.sequence_report import FULL, Costs, write_tables
+from benchmarks.speed.measure import in_turn
 from vit_ls.count import count_flops_of, saved_activations
 from vit_ls.sequence import (
     CausalCompositeSlice,
@@ -75,7 +75,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if min(*args.lengths, *args.places, args.rounds, args.threads) < 1:
         parser.error("lengths, places, rounds and threads must be positive.")
     torch.set_num_threads(args.threads)
-    clock = time.process_time if args.cpu_time else time.perf_counter
     way = [
         *machine("cpu")[:2],
         ("# threads", str(args.threads)),
@@ -84,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     costs: Costs = {}
     if args.csv and args.csv.is_file():
         costs = _read(args.csv, way, parser)
-    for found in _measured(costs, args.lengths, args.places, args.rounds, clock):
+    for found in _measured(costs, args.lengths, args.places, args.rounds, args.cpu_time):
         costs |= found
         if args.csv:
             _write(args.csv, way, costs)
@@ -100,32 +99,29 @@ def _measured(
     lengths: Sequence[int],
     places: Sequence[int],
     rounds: int,
-    clock: Callable[[], float],
+    processor: bool,
 ) -> Iterator[Costs]:
     """What is missing, length by length and place by place."""
     for length in sorted(lengths):
         if any((system, length, "step_ms") not in costs for system in SYSTEMS):
-            yield measure(length, rounds, clock)
+            yield measure(length, rounds, processor=processor)
     for place in sorted(places):
         if any((system, place, "token_ms") not in costs for system in GENERATORS):
             yield {
-                (name, place, "token_ms"): _token_ms(attention, place, clock)
+                (name, place, "token_ms"): _token_ms(attention, place, processor)
                 for name, attention in GENERATORS.items()
             }
 
 
-def measure(length: int, rounds: int, clock: Callable[[], float] = time.perf_counter) -> Costs:
+def measure(length: int, rounds: int, *, processor: bool = False) -> Costs:
     """All that is said of the systems at one length."""
     ids = torch.ones(1, length, dtype=torch.long)
     models = {name: _model(attention, length) for name, attention in SYSTEMS.items()}
     costs: Costs = {}
-    for _ in range(rounds):
-        for name, model in models.items():
-            for what, run in (("forward_ms", _forward), ("step_ms", _step)):
-                start = clock()
-                run(model, ids)
-                ms = round(1e3 * (clock() - start), 3)
-                costs[name, length, what] = min(ms, costs.get((name, length, what), ms))
+    for what, run in (("forward_ms", _forward), ("step_ms", _step)):
+        runs = {name: partial(run, model, ids) for name, model in models.items()}
+        for name, times in in_turn(runs, rounds, "cpu", processor=processor).items():
+            costs[name, length, what] = round(1e3 * times.least, 3)
     for name, model in models.items():
         costs[name, length, "saved_mb"] = round(saved_activations(model, ids) / 1e6, 3)
         costs[name, length, "gflops"] = round(count_flops_of(model, ids) / 1e9, 5)
@@ -133,7 +129,7 @@ def measure(length: int, rounds: int, clock: Callable[[], float] = time.perf_cou
 
 
 @torch.no_grad()
-def _token_ms(attention: CausalAttention, place: int, clock: Callable[[], float]) -> float:
+def _token_ms(attention: CausalAttention, place: int, processor: bool) -> float:
     """Milliseconds of one token after `place` others."""
     torch.manual_seed(0)
     sliced = isinstance(attention, CausalCompositeSlice)
@@ -144,15 +140,17 @@ def _token_ms(attention: CausalAttention, place: int, clock: Callable[[], float]
         num_heads=2,
         hidden=128,
         attention=attention,
-        max_length=place + _TOKENS if sliced else None,
+        max_length=place + _TOKENS + 1 if sliced else None,
     ).eval()
     token = torch.ones(1, 1, dtype=torch.long)
-    states, times = model.advance(token.expand(1, place))[1], []
-    for _ in range(_TOKENS):
-        start = clock()
+    states = model.advance(token.expand(1, place))[1]
+
+    def advance() -> None:
+        nonlocal states
         states = model.advance(token, states)[1]
-        times.append(1e3 * (clock() - start))
-    return round(statistics.median(times), 3)
+
+    times = in_turn({"token": advance}, _TOKENS, "cpu", processor=processor)["token"]
+    return round(1e3 * times.median, 3)
 
 
 def _model(attention: Attention, length: int) -> SequenceEncoder:

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vit_ls.style import log_axis, look, picture, plain
+from benchmarks.speed import measure
+from vit_ls.style import log_axis, look, markdown_table, picture, plain
 
 Costs = dict[tuple[str, int, str], float]
 """Values by system, number of tokens, and measure."""
@@ -17,14 +18,14 @@ PLACED = "token_ms"
 
 def write_tables(costs: Costs, fit_from: int) -> None:
     """Costs by length, exponents from a length on, and time of a token by place."""
-    _write(["system", "tokens", *MEASURES, "step / full"])
-    _write(["---"] + ["---:"] * (len(MEASURES) + 2))
+    rows: list[Sequence[str]] = []
     for name in systems(costs, "step_ms"):
         for length, step in series(costs, name, "step_ms"):
             full = costs.get((FULL, length, "step_ms"))
             values = (f"{costs[name, length, what]:g}" for what in MEASURES)
             ratio = "-" if full is None else f"{step / full:.2f}"
-            _write([name, str(length), *values, ratio])
+            rows.append([name, str(length), *values, ratio])
+    _write(["system", "tokens", *MEASURES, "step / full"], rows)
     sys.stdout.write(f"\nexponents from {fit_from} tokens on\n")
     for name in systems(costs, "step_ms"):
         slopes = (f"{what} {exponent(costs, name, what, fit_from):.2f}" for what in MEASURES)
@@ -33,10 +34,11 @@ def write_tables(costs: Costs, fit_from: int) -> None:
     places = sorted({tokens for _, tokens, what in costs if what == PLACED})
     if places:
         sys.stdout.write("\nmilliseconds of a token after t others\n")
-        _write(["t", *map(str, places)])
-        _write(["---"] + ["---:"] * len(places))
-        for name in systems(costs, PLACED):
-            _write([name, *(f"{value:.2f}" for _, value in series(costs, name, PLACED))])
+        rows = [
+            [name, *(f"{value:.2f}" for _, value in series(costs, name, PLACED))]
+            for name in systems(costs, PLACED)
+        ]
+        _write(["t", *map(str, places)], rows)
 
 
 def systems(costs: Costs, what: str) -> list[str]:
@@ -53,12 +55,7 @@ def series(costs: Costs, system: str, what: str) -> list[tuple[int, float]]:
 
 def exponent(costs: Costs, system: str, what: str, fit_from: int) -> float:
     """Slope of log value by log length, by least squares; NaN of fewer than two lengths."""
-    points = [(math.log(n), math.log(v)) for n, v in series(costs, system, what) if n >= fit_from]
-    if len(points) < 2:
-        return math.nan
-    x = sum(p[0] for p in points) / len(points)
-    y = sum(p[1] for p in points) / len(points)
-    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+    return measure.exponent([one for one in series(costs, system, what) if one[0] >= fit_from])
 
 
 def crossover(costs: Costs, system: str) -> int | None:
@@ -104,5 +101,5 @@ def _finding(costs: Costs) -> str:
     return f"A training step is cheaper than full attention's from this many tokens on: {said}"
 
 
-def _write(cells: Sequence[str]) -> None:
-    sys.stdout.write(f"| {' | '.join(cells)} |\n")
+def _write(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    sys.stdout.write(markdown_table(head, rows, numbers=range(1, len(head))) + "\n")

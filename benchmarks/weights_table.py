@@ -16,6 +16,7 @@ import timm
 
 import vit_ls  # noqa: F401  registers the models
 from vit_ls.paper import RELEASED, Released
+from vit_ls.style import markdown_table
 
 COLUMNS = (
     "weights",
@@ -40,8 +41,7 @@ _ACCURACIES = Path(__file__).parents[1] / "robustness/reporting/tables/reference
 
 def table() -> str:
     """The table of released files, as Markdown."""
-    rows = [COLUMNS, ("---",) * len(COLUMNS), *map(_cells, RELEASED), *_plain()]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown_table(COLUMNS, [*map(_cells, RELEASED), *_plain()])
 
 
 def _plain() -> list[Sequence[str]]:

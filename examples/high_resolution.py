@@ -30,6 +30,7 @@ from torch import Tensor, nn
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import job
 from vit_ls.config import ConfigError
+from vit_ls.style import markdown_table
 from vit_ls.visualize.images import read_rgb
 
 ROOT = Path(__file__).parents[1]
@@ -242,19 +243,18 @@ def cost(args: argparse.Namespace) -> None:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """CPU seconds and GiB of each model by size, as Markdown."""
     sizes = sorted({int(row["size"]) for row in rows})
-    lines = [
-        f"| model | {' | '.join(f'{size}' for size in sizes)} |",
-        f"| --- |{' ---: |' * len(sizes)}",
-    ]
     cells: dict[str, dict[int, str]] = {}
     for row in rows:
         of_model = cells.setdefault(row["model"], {})
         of_model[int(row["size"])] = (
             row["note"] or f"{float(row['cpu_s']):.1f} s, {float(row['peak_mib']) / 1024:.2f} GiB"
         )
-    for name, of_model in cells.items():
-        lines.append(f"| `{name}` | {' | '.join(of_model.get(size, '') for size in sizes)} |")
-    return "\n".join(lines)
+    shown = [
+        (f"`{name}`", *(of_model.get(size, "") for size in sizes))
+        for name, of_model in cells.items()
+    ]
+    head = ("model", *map(str, sizes))
+    return markdown_table(head, shown, numbers=range(1, len(head)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -34,7 +34,7 @@ from vit_ls.config import ConfigError
 from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
 from vit_ls.models.backbone import BackboneSpec, StagedTransformer
-from vit_ls.style import COLOURS, QUIET, look, picture
+from vit_ls.style import COLOURS, QUIET, look, markdown_table, picture
 
 ROOT = Path(__file__).parents[1]
 SIDE, CELL = 512, 64
@@ -219,13 +219,13 @@ Marks = dict[str, list[list[float]]]
 
 def table(scores: Scores) -> str:
     """Mean and standard deviation over the seeds, as Markdown."""
-    lines = ["| attention | seeds | near | far |", "| --- | ---: | ---: | ---: |"]
+    rows = []
     for name, runs in scores.items():
         if len(runs) < 2:
             continue
         cells = (f"{c.mean():.3f} ± {c.std(ddof=1):.3f}" for c in np.array(runs).T)
-        lines.append(f"| {name} | {len(runs)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((name, str(len(runs)), *cells))
+    return markdown_table(("attention", "seeds", "near", "far"), rows, numbers=(1, 2, 3))
 
 
 def one_canvas(classes: int) -> tuple[Tensor, Tensor]:

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import train
 from vit_ls.data.digits import Digits
 from vit_ls.run import built_from
-from vit_ls.style import look, picture
+from vit_ls.style import look, markdown_table, picture
 
 ROOT = Path(__file__).parents[1]
 BEST = "model_best.pth.tar"
@@ -112,12 +112,12 @@ def table(curves: dict[str, list[Curve]]) -> str:
     """Mean and standard deviation over the seeds, as Markdown."""
     epochs = len(next(iter(curves.values()))[0])
     head = ("start", *(f"epoch {epoch + 1}" for epoch in range(epochs)))
-    lines = [head, ("---", *["---:"] * epochs)]
+    rows = []
     for name, runs in curves.items():
         values = np.array(runs)
         spread = zip(values.mean(0), values.std(0, ddof=1), strict=True)
-        lines.append((name, *(f"{mean:.1f} ± {std:.1f}" for mean, std in spread)))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rows.append((name, *(f"{mean:.1f} ± {std:.1f}" for mean, std in spread)))
+    return markdown_table(head, rows, numbers=range(1, len(head)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -146,8 +146,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 curves[of_start].append(curve)
         losses = first_losses(str(folders[0] / "source" / BEST))
     draw(curves, args.picture)
-    rows = [f"| {name} | {loss:.2f} |" for name, loss in losses.items()]
-    loss_table = "\n".join(["| before the first step | loss |", "| --- | ---: |", *rows])
+    rows = [(name, f"{loss:.2f}") for name, loss in losses.items()]
+    loss_table = markdown_table(("before the first step", "loss"), rows, numbers=(1,))
     sys.stdout.write(f"{table(curves)}\n\n{loss_table}\n")
 
 

@@ -53,7 +53,6 @@ class Options:
         cache: Folder of finished cells; None keeps nothing.
         output: Folder of the report and the predictions; None writes nothing.
         overwrite: Write where the report of another question lies.
-        latex: report.tex too.
         attacks: On the clean images of the suites that take them: "pgd", "autoattack".
         eps: Largest distance of the attacks, in pixels of [0, 1]: a number, or a text as "8/255".
         norm: Of that distance: "linf" or "l2".
@@ -76,7 +75,6 @@ class Options:
     cache: Path | None = None
     output: Path | None = None
     overwrite: bool = False
-    latex: bool = False
     attacks: Sequence[str] = ()
     eps: str | float | None = None
     norm: str = "linf"
@@ -266,7 +264,7 @@ def evaluate_subject(
         def finish() -> None:
             files = []
             if options.output is not None:
-                files += write_report(report, options.output, latex=options.latex)
+                files += write_report(report, options.output)
                 files += plot_report(report, options.output)
                 page = options.output / "report.html"
                 write_atomically(page, to_html([report], [report.model["name"]]).encode())

@@ -89,7 +89,6 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--overwrite", action="store_true",
                      help="write where the report of another run lies")  # fmt: skip
     how.add_argument("--cache", type=Path, default=Path("output/robustness/cache"))
-    how.add_argument("--latex", action="store_true", help="report.tex too")
     return parser
 
 

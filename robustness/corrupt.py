@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from PIL import Image
-
 from robustness.corruptions import CORRUPTIONS, RELEASE_QUALITY, SEVERITIES
 from robustness.corruptions.weather import frost_photographs
 from robustness.data.benchmarks import grid
@@ -30,6 +28,7 @@ from robustness.data.listing import Sample
 from robustness.data.sources import MANIFEST, read_manifest
 from robustness.errors import UsageError, ending, leave_interrupts, shown, uninterrupted
 from robustness.files import write_atomically
+from vit_ls.data.pictures import PictureError, opened
 
 T = TypeVar("T")
 
@@ -163,10 +162,9 @@ def _comment(job: Job, key: str, cell: str, origin: str) -> str:
 
 def _comment_of(file: Path) -> str | None:
     try:
-        with Image.open(file) as image:
+        with opened(file) as image:
             found = image.info.get("comment", b"")
-    # Pillow answers a broken header with one of several types.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except PictureError:
         return None
     return found.decode("ascii", "replace") if isinstance(found, bytes) else str(found)
 

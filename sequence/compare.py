@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sequence.report import LEVELS, PLACES, plot
+from vit_ls.style import markdown_table
 
 _VALUES = ("bits_per_byte", "accuracy", "floor", "majority")
 _SAME = ("task", "data", "settings")
@@ -56,13 +57,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     for report in reports:
         by_attention.setdefault(report["attention"], []).append(report)
     values = [name for name in _VALUES if name in reports[0]]
-    lines = [["attention", "parameters", "seeds", *values], ["---", *["---:"] * (2 + len(values))]]
+    rows = []
     for attention, runs in by_attention.items():
         seeds = " ".join(str(run["seed"]) for run in runs)
         shown = [_mean([run[name] for run in runs]) for name in values]
-        lines.append([attention, str(runs[0]["parameters"]), seeds, *shown])
+        rows.append([attention, str(runs[0]["parameters"]), seeds, *shown])
     sys.stdout.write(f"{reports[0]['task']}: {reports[0]['data']}\n\n")
-    sys.stdout.writelines(f"| {' | '.join(line)} |\n" for line in lines)
+    head = ["attention", "parameters", "seeds", *values]
+    sys.stdout.write(markdown_table(head, rows, numbers=range(1, len(head))) + "\n")
     if args.csv:
         _write(args.csv, args.folders, reports, values, parser)
     if args.plot:

@@ -17,7 +17,7 @@ from sequence.data import Task
 from sequence.settings import SequenceConfig
 from vit_ls.evaluate import Evaluation
 from vit_ls.paper import COMPOSITE_SLICE_LRA, LANGUAGE_MODELS, LONG_SHORT_LRA
-from vit_ls.style import QUIET, look, picture
+from vit_ls.style import QUIET, look, markdown_table, picture
 
 PLACES, LEVELS = "place in the block", "levels of the formula"
 """What bits and accuracies are told apart by."""
@@ -167,18 +167,18 @@ def _markdown(config: SequenceConfig, report: dict[str, Any], findings: Findings
     if findings.points:
         bits = "bits_per_byte" in findings.values
         what, counted = ("bits per byte", "bytes") if bits else ("accuracy (%)", "samples")
-        lines += ["", f"| {findings.by} | {what} | {counted} |", "| --- | ---: | ---: |"]
-        lines += [
-            f"| {name} | {value:.{2 if bits else 1}f} | {count} |"
+        rows = [
+            (name, f"{value:.{2 if bits else 1}f}", str(count))
             for name, value, count in findings.points
         ]
+        lines += ["", markdown_table((findings.by, what, counted), rows, numbers=(1, 2))]
     printed = _printed(config.task)
     if printed:
-        lines += ["", "The papers print, of their data, sizes and machines:", "", *printed]
+        lines += ["", "The papers print, of their data, sizes and machines:", "", printed]
     return "\n".join(lines) + "\n"
 
 
-def _printed(task: str) -> list[str]:
+def _printed(task: str) -> str:
     """The papers' rows; a run here is never put among them."""
     rows: list[tuple[str, ...]] = []
     if task in _PRINTED:
@@ -186,20 +186,15 @@ def _printed(task: str) -> list[str]:
             for row in table:
                 value = getattr(row, task)
                 rows.append((paper, row.system, "-" if value is None else f"{value:.2f}"))
-        return _table(("paper", "system", "accuracy (%)"), rows)
+        return markdown_table(("paper", "system", "accuracy (%)"), rows)
     if task == "bytes":
         rows = [
             tuple("-" if cell is None else str(cell) for cell in astuple(row)[:4])
             for row in LANGUAGE_MODELS
             if row.unit == "bits"
         ]
-        return _table(("system", "data", "valid (bits)", "test (bits)"), rows)
-    return []
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return [f"| {' | '.join(cells)} |" for cells in lines]
+        return markdown_table(("system", "data", "valid (bits)", "test (bits)"), rows)
+    return ""
 
 
 def plot(path: Path, reports: Sequence[dict[str, Any]], title: str | None = None) -> None:

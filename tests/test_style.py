@@ -26,6 +26,11 @@ def contrast_on_white(colour):
     return 1.05 / (linear(colour) @ (0.2126, 0.7152, 0.0722) + 0.05)
 
 
+def test_a_table_sets_numbers_to_the_right():
+    text = style.markdown_table(("of", "count"), [("a", "1"), ("b", "2")], numbers=(1,))
+    assert text == "| of | count |\n| --- | ---: |\n| a | 1 |\n| b | 2 |"
+
+
 @pytest.mark.parametrize("kind", WITHOUT)
 def test_colours_stay_apart_for_the_colour_blind(kind):
     seen = {c: np.array(WITHOUT[kind]) @ linear(c) for c in style.COLOURS}

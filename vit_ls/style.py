@@ -1,4 +1,4 @@
-"""One look for every picture: colours, markers, names at the ends of lines, plain ticks.
+"""One look for every picture: colours, markers, names at line ends, plain ticks; and for tables.
 
 The colours are those of Okabe and Ito, which colour-blind readers tell apart, each with a marker of
 its own for print in grey. The ground is white, so that a picture reads on a dark page, too.
@@ -7,7 +7,7 @@ matplotlib, an optional package, is imported where something is drawn.
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,20 @@ _LOOK: Any = {
     "xtick.color": QUIET,
     "ytick.color": QUIET,
 }
+
+
+def markdown_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int] = ()
+) -> str:
+    """A table in Markdown, without a line's end after it.
+
+    Args:
+        head: Names of the columns.
+        rows: Cells.
+        numbers: Places of the columns that are set to the right.
+    """
+    rule = ["---:" if place in numbers else "---" for place in range(len(head))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The floor of a model's time: that of its matrix products alone, each by the fastest library."""
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.speed.measure import in_turn
 from benchmarks.speed.subjects import Subject, create
 from vit_ls.count import explicit_attention
 
@@ -81,16 +81,15 @@ def seconds_of(
     """
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium" if setting == "medium" else "highest")
-    now = time.process_time if processor else time.perf_counter
     dtype = torch.bfloat16 if setting.endswith("bf16") else torch.float32
     try:
         with torch.inference_mode():
-            return sum(n * _seconds(p, dtype, repeats, now) for p, n in products.items())
+            return sum(n * _seconds(p, dtype, repeats, processor) for p, n in products.items())
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def _seconds(product: Product, dtype: torch.dtype, repeats: int, now: Callable[[], float]) -> float:
+def _seconds(product: Product, dtype: torch.dtype, repeats: int, processor: bool) -> float:
     b, m, k, n = product
     x, y = torch.randn(b, m, k, dtype=dtype), torch.randn(b, n, k, dtype=dtype)
     ways: list[Callable[[], Tensor]] = [lambda: x @ y.mT]
@@ -100,10 +99,6 @@ def _seconds(product: Product, dtype: torch.dtype, repeats: int, now: Callable[[
             packed, weight = x[0].to_mkldnn(), y[0].to_mkldnn()
             linear: Any = torch._C._nn.mkldnn_linear
             ways.append(lambda: linear(packed, weight, None))
-    best = float("inf")
-    for _ in range(repeats + 1):
-        for way in ways:
-            start = now()
-            way()
-            best = min(best, now() - start)
-    return best
+    runs = {str(number): way for number, way in enumerate(ways)}
+    found = in_turn(runs, repeats, "cpu", processor=processor)
+    return min(times.least for times in found.values())

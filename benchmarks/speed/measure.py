@@ -1,9 +1,10 @@
 """Times of several systems in turn, and the memory that one run of each takes."""
 
 import ctypes
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +53,14 @@ def in_turn(
             if i > 0:
                 found[name].append(now() - start)
     return {name: Times(tuple(seconds)) for name, seconds in found.items()}
+
+
+def exponent(points: Collection[tuple[float, float]]) -> float:
+    """Slope of log y by log x, by least squares; NaN of fewer than two different x."""
+    if len({x for x, _ in points}) < 2:
+        return math.nan
+    xs, ys = ([math.log(value) for value in values] for values in zip(*points, strict=True))
+    return statistics.linear_regression(xs, ys).slope
 
 
 def peak_bytes(run: Callable[[], Any], device: str) -> int | None:

@@ -37,6 +37,7 @@ def window_attention(
     windows: Windows,
     *,
     num_heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
     """As `vit_ls.ops.impl.window_attention`, where every token is real and windows have tokens."""
     H, W = q.shape[1:3]
@@ -64,7 +65,8 @@ def window_attention(
             bias = torch.nn.functional.pad(positions.front, (0, mask[0, 0].numel()))
             added = added + bias[:, None]
     scores = (tiles.float() * tiles.shape[-1] ** -0.5) @ keys.float().transpose(-2, -1)
-    x = (scores + added).softmax(-1).to(q.dtype) @ values
+    weights = torch.nn.functional.dropout((scores + added).softmax(-1), drop)
+    x = weights.to(q.dtype) @ values
     # [B,N,h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
     x = x.unflatten(3, (shape[2], shape[3])).unflatten(1, (shape[0], shape[1]))
     return merge(x.permute(0, 1, 2, 4, 5, 3, 6), H, W).flatten(3)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vit_ls.style import log_axis, look, picture
+from benchmarks.speed import measure
+from vit_ls.style import log_axis, look, markdown_table, picture
 
 COLUMNS = (
     *("date", "machine", "versions", "threads", "run", "setting", "mode", "model", "size"),
@@ -88,27 +89,25 @@ def markdown(rows: Sequence[Row]) -> str:
     for threads in dict.fromkeys(r["threads"] for r in rows):
         found = _targets([r for r in rows if r["threads"] == threads])
         if found:
-            parts.append(f"### Targets, threads: {threads}\n\n{_with_heads(found)}")
+            table = markdown_table(_HEAD, found, numbers=(3, 4, 5))
+            parts.append(f"### Targets, threads: {threads}\n\n{table}")
     parts.append(f"### Exponents of the number of tokens, from 448 on\n\n{_exponents(rows)}")
     return "\n\n".join(parts) + "\n"
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = [
-        "| model | GFLOPs | images/s | median (s) | least (s) | times the floor | peak (MB) "
-        "| saved (MB) |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    head = ("model", "GFLOPs", "images/s", "median (s)", "least (s)", "times the floor")
+    columns = ("model", "gflops", "images_per_s", "median_s", "least_s")
+    shown = []
     for r in rows:
         floor = f"{float(r['median_s']) / float(r['floor_s']):.2f}" if r["floor_s"] else ""
-        cells = (r["model"], r["gflops"], r["images_per_s"], r["median_s"], r["least_s"])
-        lines.append(f"| {' | '.join(cells)} | {floor} | {r['peak_mb']} | {r['saved_mb']} |")
-    return "\n".join(lines)
+        shown.append((*(r[c] for c in columns), floor, r["peak_mb"], r["saved_mb"]))
+    return markdown_table((*head, "peak (MB)", "saved (MB)"), shown, numbers=range(1, 8))
 
 
-def _targets(rows: Sequence[Row]) -> list[str]:
-    """A line for each target whose models were measured in one run."""
-    lines = []
+def _targets(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """A row for each target whose models were measured in one run."""
+    found = []
     for target in TARGETS:
         for setting in target.settings:
             ratios = ratio(rows, target, setting)
@@ -116,19 +115,12 @@ def _targets(rows: Sequence[Row]) -> list[str]:
                 continue
             where = f"{setting}, {target.mode}, {target.size}"
             reached = "yes" if ratios[0] <= target.times else "no"
-            found = f"{ratios[0]:.2f} | {ratios[1]:.2f} | {reached}"
-            lines.append(
-                f"| {target.model} | {target.other} | {where} | {target.times} | {found} |"
-            )
-    return lines
+            times = (str(target.times), *(f"{value:.2f}" for value in ratios))
+            found.append((target.model, target.other, where, *times, reached))
+    return found
 
 
-def _with_heads(targets: Sequence[str]) -> str:
-    heads = (
-        "| model | against | where | wanted | median | least | reached |",
-        "| --- | --- | --- | ---: | ---: | ---: | --- |",
-    )
-    return "\n".join((*heads, *targets))
+_HEAD = ("model", "against", "where", "wanted", "median", "least", "reached")
 
 
 def ratio(rows: Sequence[Row], target: Target, setting: str) -> tuple[float, float] | None:
@@ -152,20 +144,17 @@ def ratio(rows: Sequence[Row], target: Target, setting: str) -> tuple[float, flo
 
 def exponent(rows: Sequence[Row], what: str) -> float:
     """Slope of log `what` of one image by log of the number of pixels; NaN of under two sizes."""
-    points = [
-        (2 * math.log(float(r["size"])), math.log(float(r[what]) / float(r["batch"])))
-        for r in rows
-        if r[what] and float(r[what]) > 0
-    ]
-    if len({x for x, _ in points}) < 2:
-        return math.nan
-    x = sum(p[0] for p in points) / len(points)
-    y = sum(p[1] for p in points) / len(points)
-    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+    return measure.exponent(
+        [
+            (float(r["size"]) ** 2, float(r[what]) / float(r["batch"]))
+            for r in rows
+            if r[what] and float(r[what]) > 0
+        ]
+    )
 
 
 def _exponents(rows: Sequence[Row], fit_from: int = 448) -> str:
-    lines = ["| model | where | sizes | time | peak memory |", "| --- | --- | --- | ---: | ---: |"]
+    shown = []
     group = ("model", "setting", "mode", "batch", "threads")
     for key in dict.fromkeys(tuple(r[c] for c in group) for r in rows):
         some = [r for r in rows if tuple(r[c] for c in group) == key]
@@ -173,11 +162,12 @@ def _exponents(rows: Sequence[Row], fit_from: int = 448) -> str:
         if len({r["size"] for r in some}) < 2:
             continue
         sizes = ", ".join(sorted({r["size"] for r in some}, key=int))
-        slopes = f"{exponent(some, 'least_s'):.2f} | {exponent(some, 'peak_mb'):.2f}"
+        slopes = (f"{exponent(some, what):.2f}" for what in ("least_s", "peak_mb"))
         model, setting, mode, batch, threads = key
         where = f"{setting}, {mode}, batch {batch}, threads: {threads}"
-        lines.append(f"| {model} | {where} | {sizes} | {slopes} |")
-    return "\n".join(lines)
+        shown.append((model, where, sizes, *slopes))
+    head = ("model", "where", "sizes", "time", "peak memory")
+    return markdown_table(head, shown, numbers=(3, 4))
 
 
 def plot(rows: Sequence[Row], setting: str, mode: str, folder: Path, fit_from: int = 448) -> None:

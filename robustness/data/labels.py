@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 import torch
-from timm.data import ImageNetInfo
+from timm.data import ImageNetInfo, RealLabelsImagenet
 
 from robustness.errors import UsageError
 
@@ -30,8 +30,8 @@ def subset_indices(subset: str) -> tuple[int, ...]:
 @cache
 def real_labels() -> dict[str, frozenset[int]]:
     """ReaL's labels (arXiv:2006.07159) by the stem of the validation file; 3163 sets are empty."""
-    lists = json.loads((_TIMM / "imagenet_real_labels.json").read_text())
-    return {f"ILSVRC2012_val_{i:08d}": frozenset(labels) for i, labels in enumerate(lists, start=1)}
+    names = RealLabelsImagenet(range(50_000)).real_labels
+    return {Path(name).stem: frozenset(labels) for name, labels in names.items()}
 
 
 @cache

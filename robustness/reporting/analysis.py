@@ -15,7 +15,7 @@ from robustness.data.benchmarks import IN_MCE, PERTURBATIONS, SINGLE
 from robustness.errors import UsageError
 from robustness.reporting.comparison import BY_NAME, differences, verified
 from robustness.reporting.published import published_pairs
-from robustness.reporting.report import markdown_table, read_report
+from robustness.reporting.report import read_report
 from robustness.rules import statistics
 from robustness.rules.metrics import (
     alexnet,
@@ -27,6 +27,7 @@ from robustness.rules.metrics import (
 from robustness.rules.results import Report, Result
 from robustness.running import predictions
 from robustness.running.predictions import Table
+from vit_ls.style import markdown_table
 
 
 @dataclass(frozen=True)

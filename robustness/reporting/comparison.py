@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from robustness.reporting.report import markdown_table
 from robustness.rules.metrics import Metric, metrics
 from robustness.rules.results import Report
+from vit_ls.style import markdown_table
 
 _WHAT = {"transform": "transform", "images": "subset", "data": "data", "contents": "contents"}
 """Parts of a result's identity, and what they are called."""

@@ -1,9 +1,8 @@
-"""Report files: JSON, CSV, Markdown, LaTeX. The same counts give the same bytes."""
+"""Report files: JSON, CSV, Markdown. The same counts give the same bytes."""
 
 import csv
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,16 @@ from robustness.files import write_atomically
 from robustness.reporting.published import published
 from robustness.rules.metrics import Metric, corruptions_of, metrics, severity_errors
 from robustness.rules.results import Report, Result
+from vit_ls.style import markdown_table
 
 
-def write_report(report: Report, folder: Path, *, latex: bool = False) -> list[Path]:
-    """Write report.json, .csv, .md and, on request, .tex.
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write report.json, .csv and .md.
 
     Returns:
         The files.
     """
     contents = {"json": to_json(report), "csv": to_csv(report), "md": to_markdown(report)}
-    if latex:
-        contents["tex"] = to_latex(report)
     files = []
     for kind, text in contents.items():
         files.append(folder / f"report.{kind}")
@@ -147,31 +145,6 @@ def _severity_table(result: Result) -> str:
         rows.append([name, *("-" if e is None else f"{e:.2f}" for e in errors)])
     title = f"## {result.benchmark}: top-1 error by severity ({result.label})"
     return title + "\n\n" + markdown_table(("corruption", *"12345"), rows)
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def to_latex(report: Report) -> str:
-    """The numbers as a booktabs table; a withheld one is a dash."""
-    lines = [r"\begin{tabular}{llrrr}", r"\toprule"]
-    lines += [r"benchmark & number & \% & 95\,\% interval & published \\", r"\midrule"]
-    for m in metrics(report):
-        known = published(report.model["name"], m.benchmark, m.name)
-        cells = [
-            m.benchmark,
-            m.name,
-            "--" if m.value is None else f"{m.value:.2f}",
-            "" if m.low is None else f"{m.low:.2f}--{m.high:.2f}",
-            f"{known[0].value:g}" if known else "",
-        ]
-        lines.append(" & ".join(c.replace("_", r"\_") for c in cells) + r" \\")
-    labels = "; ".join(dict.fromkeys(f"{r.benchmark}: {r.label}" for r in report.results))
-    lines += [r"\bottomrule", r"\end{tabular}", f"% {report.model['name']}; {labels}"]
-    return "\n".join(lines) + "\n"
 
 
 def _rounded(value: float | None) -> float | None:

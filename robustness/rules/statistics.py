@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import linear_regression
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
+from scipy import stats
 
 Array = NDArray[Any]
 
 BIN = 100
 """Images of a calibration bin in the scripts of ImageNet-A and R."""
+
+_DRAWN = 10**6
+"""Images that are drawn at once."""
 
 
 def calibration_error(confidence: Array, right: Array, *, as_scripts: bool = False) -> float | None:
@@ -51,8 +55,8 @@ class Interval(NamedTuple):
     """A number with its 95 % bootstrap interval."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 def bootstrap(
@@ -65,19 +69,29 @@ def bootstrap(
         weights: Of each cell's mean in the sum.
         paired: The cells hold the same images in the same order, which are drawn together.
         rounds: Draws.
+
+    Returns:
+        Without bounds where a cell has one image alone, which says nothing of others.
     """
-    rng = np.random.Generator(np.random.PCG64(0))
     if paired:
         # The same images are drawn in all cells: one number for each image is all that is needed.
         cells, weights = [np.tensordot(np.array(weights), np.array(cells), axes=1)], [1.0]
-    values = np.zeros(rounds)
-    for cell, weight in zip(cells, weights, strict=True):
-        count = len(cell)
-        for place in range(rounds):
-            values[place] += weight * cell[rng.integers(0, count, count)].mean()
-    value = float(sum(w * cell.mean() for w, cell in zip(weights, cells, strict=True)))
-    low, high = np.percentile(values, [2.5, 97.5])
-    return Interval(value, float(low), float(high))
+
+    def total(*some: Array, axis: int = -1) -> Any:
+        return sum(w * cell.mean(axis=axis) for w, cell in zip(weights, some, strict=True))
+
+    value = float(total(*cells))
+    if min(map(len, cells)) < 2:
+        return Interval(value, None, None)
+    drawn = stats.bootstrap(
+        cells,
+        total,
+        n_resamples=rounds,
+        batch=max(1, _DRAWN // max(map(len, cells))),
+        method="percentile",
+        rng=np.random.Generator(np.random.PCG64(0)),
+    ).confidence_interval
+    return Interval(value, float(drawn.low), float(drawn.high))
 
 
 class McNemar(NamedTuple):
@@ -97,7 +111,7 @@ class McNemar(NamedTuple):
 def mcnemar(first: Array, second: Array) -> McNemar:
     """McNemar's exact test on whether each image is right."""
     alone = int((first & ~second).sum()), int((second & ~first).sum())
-    p = 1.0 if sum(alone) == 0 else float(binomtest(alone[0], sum(alone)).pvalue)
+    p = 1.0 if sum(alone) == 0 else float(stats.binomtest(alone[0], sum(alone)).pvalue)
     return McNemar(*alone, p)
 
 
@@ -111,8 +125,8 @@ def logit_line(clean: Array, shifted: Array) -> tuple[float, float]:
     """Slope and height of the line through the logits of accuracies (shares, 0 and 1 left out)."""
     inside = (clean > 0) & (clean < 1) & (shifted > 0) & (shifted < 1)
     x, y = _logit(clean[inside]), _logit(shifted[inside])
-    slope, height = np.polyfit(x, y, 1)
-    return float(slope), float(height)
+    line = linear_regression(x.tolist(), y.tolist())
+    return line.slope, line.intercept
 
 
 def on_line(clean: float, line: tuple[float, float]) -> float:

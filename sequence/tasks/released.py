@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sequence.data import Split, Task, read_as_table
 from vit_ls.config import ConfigError
+from vit_ls.data.digits import is_held_out
 
 _GREY = (0.2989, 0.587, 0.114)
 _BYTES = 257
@@ -22,12 +23,8 @@ def digits() -> Task:
 
     found = load_digits()
     labels = torch.tensor(found.target)
-    rank = torch.zeros(len(labels), dtype=torch.long)
-    for label in range(10):
-        rank[labels == label] = torch.arange(int((labels == label).sum()))
     pixels = torch.tensor(found.images).flatten(1).to(torch.uint8)
-    # as in train.py: of each digit's images every fifth is held out
-    held_out = rank % 5 == 0
+    held_out = torch.from_numpy(is_held_out(found.target))
     train = Split(pixels[~held_out], labels[~held_out])
     test = Split(pixels[held_out], labels[held_out])
     source = "scikit-learn's digits; chosen and tested on the same held-out fifth"

@@ -79,6 +79,18 @@ def test_bootstrap_has_the_width_of_the_normal_interval_and_knows_pairs() -> Non
     assert apart.high - apart.low > 0.01
 
 
+def test_one_image_has_no_interval() -> None:
+    assert statistics.bootstrap([np.ones(1)], [100.0], paired=True) == (100, None, None)
+    assert statistics.bootstrap([np.ones(9), np.ones(1)], [1.0, 1.0], paired=False).low is None
+
+
+def test_the_interval_is_that_of_the_drawn_means() -> None:
+    cell, rng = RNG.random(60), np.random.Generator(np.random.PCG64(0))
+    means = [cell[rng.integers(0, 60, 60)].mean() for _ in range(1000)]
+    found = statistics.bootstrap([cell], [100.0], paired=True)
+    assert (found.low, found.high) == pytest.approx(100 * np.percentile(means, [2.5, 97.5]))
+
+
 def test_mcnemar_is_the_exact_test_of_the_images_that_differ() -> None:
     first = np.array([True] * 8 + [False] * 1 + [True] * 50)
     second = np.array([False] * 8 + [True] * 1 + [True] * 50)

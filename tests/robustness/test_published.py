@@ -1,7 +1,7 @@
 import pytest
 
 from robustness.reporting.published import published
-from robustness.reporting.report import to_latex, to_markdown
+from robustness.reporting.report import to_markdown
 from robustness.rules.results import CellResult, Report, Result
 
 KEYS = ("origin", "weights", "dtype", "class")
@@ -58,7 +58,7 @@ def test_where_two_are_printed_timms_stands_first(
     assert "arXiv:2107.02192" in second.source
 
 
-def test_the_report_has_all_that_is_printed_and_latex_the_first() -> None:
+def test_the_report_has_all_that_is_printed() -> None:
     result = Result("imagenet-r", "accuracy", "r", "", "", {}, 5, ["all"])
     result.cells = {"all": CellResult({"top1": 3, "top5": 4, "images": 5})}
     report = Report(
@@ -67,8 +67,6 @@ def test_the_report_has_all_that_is_printed_and_latex_the_first() -> None:
     (row,) = [line for line in to_markdown(report).splitlines() if "| top-1 |" in line]
     assert "36.157 (timm" in row
     assert "; 35.3 (arXiv:2107.02192, table 6; perhaps of other weights" in row
-    (line,) = [line for line in to_latex(report).splitlines() if "top-1" in line]
-    assert line.endswith(r"& 36.157 \\")
 
 
 def test_the_papers_mce_does_not_stand_beside_the_official_protocol() -> None:

@@ -91,14 +91,13 @@ def test_a_partial_tree_is_labelled_and_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(tree(tmp_path / "data"))
-    assert main([*TRY, "--data-root", root, "--latex", *out_of(tmp_path)]) == 1
+    assert main([*TRY, "--data-root", root, *out_of(tmp_path)]) == 1
     printed = capsys.readouterr().out
     assert "withheld: 2 images of 10000" in printed
     assert "imagenet-sketch: not found; looked for imagenet-sketch" in printed
     numbers = json.loads((tmp_path / "out/report.json").read_text())["numbers"]
     assert numbers
     assert all(number["value"] is None for number in numbers)
-    assert "--" in (tmp_path / "out/report.tex").read_text()
 
 
 def test_dry_run_says_what_would_be_run_and_writes_nothing(

@@ -149,7 +149,8 @@ def test_settings_of_another_run_are_refused_unless_that_is_allowed(train: Runs)
     assert "--opt-betas None -> [0.8, 0.9]" in line
     assert "--batch-size 32 -> 16" in line
     assert "--reprob 0.0 -> 0.5" in line
-    assert "--seed 42 -> 7 would make it another run; --resume-changed allows that" in line
+    assert "--seed 42 -> 7" in line
+    assert " would make it another run; --resume-changed allows that" in line
     assert "--seed 42 -> 7" in train.ends(0, *flags, "--resume-changed")
     content = read_checkpoint(train.path("last.pth.tar"))
     assert [*content["optimizer"]["param_groups"][0]["betas"]] == [0.8, 0.9]

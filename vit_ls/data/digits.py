@@ -14,9 +14,6 @@ _HELD_OUT = 5  # one of so many images of each digit
 class Digits(Dataset[tuple[Any, int]]):
     """One split of the digits, enlarged bicubically from 8x8 to 32x32.
 
-    Of each digit's images, in the order of the file, every fifth is held out: the split is
-    stratified and depends on no random number.
-
     Args:
         held_out: The held-out images instead of the training ones.
         mode: Pillow's colour mode, "RGB" or "L".
@@ -27,11 +24,7 @@ class Digits(Dataset[tuple[Any, int]]):
         from sklearn.datasets import load_digits
 
         digits = load_digits()
-        rank = np.zeros(len(digits.target), dtype=int)
-        for label in range(10):
-            of_label = digits.target == label
-            rank[of_label] = np.arange(of_label.sum())
-        chosen = (rank % _HELD_OUT == 0) == held_out
+        chosen = is_held_out(digits.target) == held_out
         self.targets: list[int] = digits.target[chosen].tolist()
         self._images = [_enlarged(pixels, mode) for pixels in digits.images[chosen]]
         self.class_to_idx = {str(label): label for label in range(10)}
@@ -43,6 +36,17 @@ class Digits(Dataset[tuple[Any, int]]):
     def __getitem__(self, index: int) -> tuple[Any, int]:
         image = self._images[index]
         return (self.transform(image) if self.transform else image), self.targets[index]
+
+
+def is_held_out(labels: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """Which of the digits are held out, by their labels in the order of the file.
+
+    Of each digit's images it is every fifth: stratified, and by no random number.
+    """
+    rank = np.zeros(len(labels), dtype=int)
+    for label in range(10):
+        rank[labels == label] = np.arange((labels == label).sum())
+    return np.asarray(rank % _HELD_OUT == 0)
 
 
 def _enlarged(pixels: "np.ndarray[Any, Any]", mode: str) -> Image.Image:

@@ -6,11 +6,11 @@ import json
 import logging
 import os
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
+from timm.data import RealLabelsImagenet
 
 from vit_ls.config import ConfigError, ValidateConfig
 from vit_ls.errors import CheckpointError
@@ -118,8 +118,7 @@ def real_accuracy(result: PerImage, names: list[str], labels: str) -> tuple[floa
 
 def _read_real_labels(labels: str) -> list[list[int]]:
     if labels == "builtin":
-        source = resources.files("timm.data") / "_info" / "imagenet_real_labels.json"
-        return list(json.loads(source.read_text(encoding="utf-8")))
+        return list(RealLabelsImagenet(range(50_000)).real_labels.values())
     try:
         real = json.loads(Path(labels).read_text(encoding="utf-8"))
     except OSError as error:
