@@ -36,7 +36,6 @@ from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, create_loader
 from torchvision.transforms import InterpolationMode, RandomResizedCrop
 from torchvision.transforms.functional import resized_crop
 
-from benchmarks.machine import machine
 from benchmarks.speed.measure import Times, in_turn
 from vit_ls.config import TrainConfig
 from vit_ls.data import open_splits, train_batches
@@ -45,6 +44,7 @@ from vit_ls.data.pictures import converted, opened
 from vit_ls.data.reduced import decode as reduced_decode
 from vit_ls.data.reduced import reduction
 from vit_ls.job import Ranks
+from vit_ls.job.machine import machine
 from vit_ls.job.rng import seed, seeded
 
 COLUMNS = ("row", "images", "ms_per_image", "images_per_s_and_core", "note")

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.machine import machine
 from benchmarks.speed.measure import in_turn
+from vit_ls.job.machine import machine
 from vit_ls.ops import Positions, Windows, attend, rules
 from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT, window_attention
 

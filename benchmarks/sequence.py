@@ -27,10 +27,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.machine import machine
 from benchmarks.sequence_report import FULL, Costs, write_tables
 from benchmarks.speed.measure import in_turn
 from vit_ls.count import count_flops_of, saved_activations
+from vit_ls.job.machine import machine
 from vit_ls.sequence import (
     CausalCompositeSlice,
     CausalLongShort,

@@ -4,7 +4,7 @@ import pytest
 import timm
 from families import MODELS, SMALL
 
-from benchmarks.model_cards import FAMILIES, FOLDER, channels_at_strides, models_of
+from papers.model_cards import FAMILIES, FOLDER, channels_at_strides, models_of
 from vit_ls.count import count_params
 from vit_ls.paper import LONG_SHORT_TABLE_5, named
 

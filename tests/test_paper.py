@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import timm
 
-from benchmarks.paper_table import accuracy_table, cost_table, robustness_table
+from papers.paper_table import accuracy_table, cost_table, robustness_table
 from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TABLE_6, LONG_SHORT_TEXT, RELEASED
 from vit_ls.style import markdown_table
 

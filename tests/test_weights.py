@@ -7,7 +7,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.weights_table import table
+from papers.weights_table import table
 from vit_ls import errors
 from vit_ls.config import ConfigError
 from vit_ls.paper import RELEASED

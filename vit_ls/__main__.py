@@ -10,7 +10,7 @@ from timm import list_models
 from vit_ls import __version__, models
 
 _PACKAGE = Path(__file__).parent
-_ROOMS = (".", "robustness", "sequence", "benchmarks", "examples")
+_ROOMS = (".", "robustness", "papers", "benchmarks", "examples")
 """Of the checkout: where its commands are, beside the package."""
 
 _GUARD = 'if __name__ == "__main__":'

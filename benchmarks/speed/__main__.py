@@ -27,12 +27,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.machine import machine
 from benchmarks.speed import table
 from benchmarks.speed.floor import products_of, seconds_of
 from benchmarks.speed.measure import in_turn, peak_bytes
 from benchmarks.speed.subjects import MODES, RUNTIMES, SETTINGS, SUBJECTS, create, run
 from vit_ls.count import count_flops, explicit_attention, saved_activations
+from vit_ls.job.machine import machine
 
 DEFAULT = "vil_ls_medium swin_small swin_base cvt_ls_21 cvt_21 cst_vit_small_patch16 deit_small"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+import papers.sequence.cli
 import publish
 import robustness.cli
-import sequence.cli
 import train
 import validate
 import vit_ls.visualize.__main__ as visualize
@@ -65,7 +65,7 @@ def _of_visualize(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def _of_sequence(words: list[str], _: pytest.MonkeyPatch) -> Any:
-    return sequence.cli._parse(["--opt-kwargs", *words]).opt_kwargs
+    return papers.sequence.cli._parse(["--opt-kwargs", *words]).opt_kwargs
 
 
 def _made(module: Any, make: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -36,7 +36,7 @@ class ParsedError(BaseException):
 def program_of(words):
     """Name of the module and its arguments, where a command runs Python."""
     if words[0] == "torchrun":
-        words = list(dropwhile(lambda word: not word.endswith(".py"), words))
+        words = list(dropwhile(lambda word: word != "-m" and not word.endswith(".py"), words))
     elif words[0] == "python":
         words = words[1:]
     else:

@@ -7,7 +7,7 @@ import yaml
 from documents import PAGES, ROOT
 from PIL import Image
 
-from benchmarks.attention_pictures import FOLDER, digest_of, panels
+from papers.attention_pictures import FOLDER, digest_of, panels
 
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 

@@ -14,7 +14,7 @@ import torch
 from timm import create_model
 from timm.data import create_transform
 
-import benchmarks.analysis
+import papers.analysis
 import publish
 import validate
 import vit_ls
@@ -183,7 +183,7 @@ def test_programs_say_which_weights_they_took(
     visualize.main([*common, "--model", "test_vil_ls", "--out", str(tmp_path / "maps")])
     assert f"{which} weights)" in capsys.readouterr().out
     argv = [*common, "--models", "test_vil_ls", "--only", "shares", "--digits"]
-    benchmarks.analysis.main([*argv, "--out", str(tmp_path / "analysis")])
+    papers.analysis.main([*argv, "--out", str(tmp_path / "analysis")])
     assert f"{which} weights" in (tmp_path / "analysis" / "shares.csv").read_text()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weights, "candidates", lambda _: iter([FITS]))

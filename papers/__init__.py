@@ -1,0 +1,1 @@
+"""What the papers print, made here: sequence tasks, ablations, analyses, tables and pictures."""

@@ -1,0 +1,173 @@
+"""What one query sees, drawn from the attention functions themselves: docs/images/*.png.
+
+    python -m papers.attention_pictures
+
+Nothing of the pictures is drawn by hand: the weight of a key is the derivative of the query's
+output by that key's value. Each file carries a digest of these weights, which a test computes
+again, so that a picture cannot outlive a change of the code. Needs the extra `demo`.
+"""
+
+import hashlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vit_ls.ops import (
+    Positions,
+    Windows,
+    attend_slices,
+    dynamic_projection,
+    long_short_attention,
+    slice_attention,
+    slice_embedding,
+)
+
+FOLDER = Path(__file__).parents[1] / "docs" / "images"
+SIDE, WINDOW, HALO, RANK = 16, 4, 2, 4
+QUERY = (5, 9)
+"""Row and column of the token that looks."""
+
+Weights = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: weights over the grid, [SIDE,SIDE] or several of them [R,SIDE,SIDE]."""
+
+    name: str
+    title: str
+    weights: Weights
+    query: bool = True
+    """Whether to mark the query; a projection is the same for all."""
+
+    @property
+    def digest(self) -> str:
+        """Of the weights, rounded so that another machine's last digits do not count."""
+        rounded = np.round(self.weights, 5) + 0.0  # no negative zeros
+        return hashlib.sha256(rounded.astype("<f8").tobytes()).hexdigest()
+
+
+def panels() -> list[Panel]:
+    """The weights, computed by the package's functions. Scores are all alike: the masks alone."""
+    return [
+        Panel("window", f"window of {WINDOW} x {WINDOW}", _by_value(_window(0))),
+        Panel("halo", f"the same with a halo of {HALO}", _by_value(_window(HALO))),
+        Panel("projection", f"{RANK} rows of a projection", _projection(), query=False),
+        Panel("slices", f"composite slices of {WINDOW} x {WINDOW}", _by_value(_slices)),
+    ]
+
+
+def _by_value(attention: Callable[[Tensor], Tensor]) -> Weights:
+    """D output(QUERY) / d value(token): [1,SIDE,SIDE,1] -> the same, to [SIDE,SIDE]."""
+    values = torch.zeros(1, SIDE, SIDE, 1, dtype=torch.float64, requires_grad=True)
+    (weights,) = torch.autograd.grad(attention(values)[0, QUERY[0], QUERY[1], 0], values)
+    array: Weights = weights[0, :, :, 0].numpy()
+    return array
+
+
+def _window(halo: int) -> Callable[[Tensor], Tensor]:
+    windows = Windows((WINDOW, WINDOW), (halo, halo))
+
+    def attention(v: Tensor) -> Tensor:
+        nothing = torch.zeros_like(v)
+        kv = torch.stack((nothing, v))
+        return long_short_attention(nothing, kv, None, None, Positions(), windows, num_heads=1)
+
+    return attention
+
+
+def _slices(v: Tensor) -> Tensor:
+    """Y_l + Y_g, where Y_g is attention among the means of Y_l."""
+    windows = Windows((WINDOW, WINDOW), (0, 0))
+    nothing = torch.zeros_like(v)
+    kv = torch.stack((nothing, v))
+    y_l = slice_attention(nothing, kv, None, None, windows, num_heads=1)
+    means = slice_embedding(y_l, windows, aggregation="mean")
+    among = torch.stack((torch.zeros_like(means), means))
+    return y_l + attend_slices(
+        torch.zeros_like(means),
+        among,
+        num_heads=1,
+        slice_size=windows.window,
+        height=SIDE,
+        width=SIDE,
+    )
+
+
+def _projection() -> Weights:
+    """Rows of P for a drawn scene, whose projection is random: d K_bar(r) / d K(token)."""
+    generator = torch.Generator().manual_seed(3)
+    directions = torch.randn(3, RANK, generator=generator, dtype=torch.float64)
+    scene = scene_of_two_things()
+    logits = 3 * (scene - scene.mean((0, 1))) / scene.std((0, 1)) @ directions
+    keys = torch.zeros(1, SIDE, SIDE, 1, dtype=torch.float64, requires_grad=True)
+    kv = torch.stack((keys, torch.zeros_like(keys)))
+    k_bar = dynamic_projection(logits[None], kv, num_heads=1)[0, 0, :, 0]
+    rows = [torch.autograd.grad(row, keys, retain_graph=True)[0][0, :, :, 0] for row in k_bar]
+    array: Weights = torch.stack(rows).numpy()
+    return array
+
+
+def scene_of_two_things() -> Tensor:
+    """A disc and a bar before a sky, in three channels: [SIDE,SIDE,3]."""
+    y, x = torch.meshgrid(
+        *[torch.arange(SIDE, dtype=torch.float64) / (SIDE - 1)] * 2, indexing="ij"
+    )
+    disc = torch.sigmoid(40 * (0.2 - ((y - 0.35) ** 2 + (x - 0.3) ** 2).sqrt()))
+    bar = torch.sigmoid(40 * (0.1 - (x - 0.75).abs())) * torch.sigmoid(40 * (y - 0.3))
+    return torch.stack((disc, bar, y), dim=-1)
+
+
+def main() -> None:
+    """Draw each panel into a file of its own, and all into one."""
+    FOLDER.mkdir(exist_ok=True)
+    drawn = panels()
+    for panel in drawn:
+        _draw([panel], FOLDER / f"{panel.name}.png")
+    _draw(drawn, FOLDER / "attention.png")
+    sys.stdout.write(f"{len(drawn) + 1} pictures in {FOLDER}\n")
+
+
+def digest_of(shown: list[Panel]) -> str:
+    """What a file of these panels carries."""
+    return " ".join(panel.digest[:16] for panel in shown)
+
+
+def _draw(shown: list[Panel], path: Path) -> None:
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    figure = Figure(figsize=(3.1 * len(shown), 3.4), dpi=110, layout="constrained")
+    for axes, panel in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        image = panel.weights if panel.weights.ndim == 2 else _tiled(panel.weights)
+        side = len(image)
+        # the root, so that the small weights of far slices show beside the large ones
+        axes.imshow(np.sqrt(image), cmap="Blues", vmin=0, extent=(0, side, side, 0))
+        # a token in the first three; a map of all tokens in the fourth
+        step = 1 if panel.weights.ndim == 2 else SIDE
+        axes.set_xticks(range(0, side + 1, step), labels=[])
+        axes.set_yticks(range(0, side + 1, step), labels=[])
+        axes.grid(color="#cccccc" if step == 1 else "#555555", linewidth=0.4 if step == 1 else 1.5)
+        axes.tick_params(length=0)
+        if panel.query:
+            corner = (QUERY[1], QUERY[0])
+            axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#d62728", linewidth=2))
+        axes.set_title(panel.title, fontsize=10)
+    figure.savefig(path, metadata={"weights": digest_of(shown), "Software": None})
+
+
+def _tiled(rows: Weights) -> Weights:
+    """[4,SIDE,SIDE] -> [2*SIDE,2*SIDE], each scaled to its own largest weight."""
+    a, b, c, d = (row / row.max() for row in rows)
+    tiled: Weights = np.block([[a, b], [c, d]])
+    return tiled
+
+
+if __name__ == "__main__":
+    main()

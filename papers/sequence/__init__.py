@@ -1,0 +1,1 @@
+"""The papers' sequence tasks: `python -m papers.sequence --task listops`. Never installed."""

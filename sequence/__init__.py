@@ -1,1 +1,0 @@
-"""The papers' sequence tasks: `python -m sequence --task listops`. Never installed."""

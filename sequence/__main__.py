@@ -1,7 +1,0 @@
-"""Train and evaluate on the papers' sequence tasks: `python -m sequence`."""
-
-from sequence.cli import main
-from vit_ls import job
-
-if __name__ == "__main__":
-    job.end_process(job.command_line("python -m sequence", main))
