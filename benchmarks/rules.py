@@ -20,8 +20,8 @@ from torch import Tensor
 
 from benchmarks.speed.measure import in_turn
 from vit_ls.job.machine import machine
-from vit_ls.ops import Positions, Windows, attend, rules
-from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT, window_attention
+from vit_ls.ops import Positions, Windows, attend, rules, window_attention
+from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT
 
 COLUMNS = ("kind", "shape", "precision", "trained", "implementation", "ms", "chosen", "verdict")
 PRECISIONS = ("float32", "float32 by bfloat16", "bfloat16")

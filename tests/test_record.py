@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import vit_ls
-from vit_ls.ops.recording import is_recording
+from vit_ls.ops.rules import is_recording
 from vit_ls.sequence import CompositeSliceAttention1d, LongShortAttention1d
 from vit_ls.visualize.rollout import rollout
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from vit_ls.attention import KINDS
 from vit_ls.attention.recorded import Attention, Part, spread
-from vit_ls.ops.recording import Kind, recording
+from vit_ls.ops.rules import Weights, recording
 
 __all__ = ["Attention", "Part", "record", "spread"]
 
@@ -114,7 +114,7 @@ def _is_compiled(module: nn.Module) -> bool:
     return compiled and any(isinstance(inner, _LAYERS) for inner in module.modules())
 
 
-def _take(layer: Attention, kind: Kind, weights: Tensor) -> None:
+def _take(layer: Attention, kind: Weights, weights: Tensor) -> None:
     weights = weights.detach()
     if kind == "tokens":
         layer.tokens.append(weights)

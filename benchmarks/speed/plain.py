@@ -39,7 +39,8 @@ def window_attention(
     num_heads: int,
     drop: float = 0.0,
 ) -> Tensor:
-    """As `vit_ls.ops.impl.window_attention`, where every token is real and windows have tokens."""
+    """As `vit_ls.ops.window_attention`, where every token is real and windows have tokens."""
+    assert drop == 0  # it is for inference
     H, W = q.shape[1:3]
     tiles = partition(q, windows.window)
     keys, values = (partition_halo(x, windows.window, windows.halo) for x in kv)

@@ -3,8 +3,15 @@
 import pytest
 import torch
 
-from vit_ls.ops import Positions, Windows, attend, slice_attention, use_implementation
-from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT, window_attention
+from vit_ls.ops import (
+    Positions,
+    Windows,
+    attend,
+    slice_attention,
+    use_implementation,
+    window_attention,
+)
+from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT
 
 DROP = 0.25
 

@@ -15,6 +15,7 @@ from vit_ls.ops import (
     rules,
     split_heads,
     use_implementation,
+    window_attention,
 )
 from vit_ls.ops import impl as implementations
 
@@ -153,8 +154,8 @@ def test_positions_of_queries_and_keys_are_as_if_added_window_by_window(impl, ha
         window[0] + 2 * halo[0], window[1] + 2 * halo[1], DIM, dtype=torch.float64
     )
     positions = Positions(None, query_pos, key_pos)
-    actual = IMPLEMENTATIONS[impl](
-        q, torch.stack((k, v)), None, positions, Windows(window, halo), num_heads=HEADS
+    actual = window_attention(
+        q, torch.stack((k, v)), None, positions, Windows(window, halo), impl, num_heads=HEADS
     )
     for y, x in itertools.product(range(H), range(W)):
         top, left = y // window[0] * window[0] - halo[0], x // window[1] * window[1] - halo[1]
@@ -183,9 +184,10 @@ def test_a_bias_of_keys_in_front_is_added_to_their_scores(window, with_bias, imp
     front_bias = torch.randn(HEADS, E, dtype=torch.float64)
     halo = (0, 0)
     bias = torch.randn(HEADS, 49, 49, dtype=torch.float64) if with_bias and window[0] else None
-    actual = IMPLEMENTATIONS[impl](
+    actual = window_attention(
         *(q, torch.stack((k, v)), front, Positions(bias, front=front_bias)),
         Windows(window, halo),
+        impl,
         num_heads=HEADS,
     )
     n = H * W if window[0] else 0

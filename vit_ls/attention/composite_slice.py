@@ -15,11 +15,12 @@ from vit_ls.attention.place import On, Place
 from vit_ls.attention.positions import Undecayed, resized
 from vit_ls.attention.projections import LinearQKV
 from vit_ls.attention.recorded import Attention, Part, collect, spread
-from vit_ls.grid import halo_mask, merge, num_windows
+from vit_ls.grid import merge, num_windows
 from vit_ls.ops import (
     Windows,
     attend_slices,
     check_heads,
+    inside,
     project_positions,
     resize_positions,
     slice_attention,
@@ -150,12 +151,10 @@ class SliceGeometry(Undecayed):
 
     def forward(self, x: Tensor) -> SliceGrid:
         """What is shared on a grid x [B,H,W,C]."""
-        window, halo = self.windows.window, self.windows.halo
-        mask = halo_mask(x.shape[1], x.shape[2], window, halo, x.device)
         P_g = None
         if self.slice_pos is not None:
-            P_g = resize_positions(self.slice_pos, mask.shape[0], mask.shape[1])
-        return SliceGrid(Windows(window, halo, mask), self.local_pos, P_g)
+            P_g = resize_positions(self.slice_pos, *self._slices((x.shape[1], x.shape[2])))
+        return SliceGrid(self.windows._replace(mask=inside(x, self.windows)), self.local_pos, P_g)
 
 
 @register_notrace_module

@@ -16,13 +16,14 @@ from vit_ls.attention.place import Place
 from vit_ls.attention.position_bias import WindowPositionBias
 from vit_ls.attention.projections import QKV, ConvDynamicProjection
 from vit_ls.attention.recorded import Attention, Part
-from vit_ls.grid import halo_mask, relative_position_index
+from vit_ls.grid import relative_position_index
 from vit_ls.ops import (
     Positions,
     Windows,
     check_heads,
     dynamic_projection,
     global_attention,
+    inside,
     long_short_attention,
     window_halo,
     window_row_stride,
@@ -101,11 +102,10 @@ class WindowGeometry(nn.Module):
         window, halo = self.windows.window, self.windows.halo
         if window[0] == 0:
             return WindowGrid(self.windows)
-        mask = halo_mask(x.shape[1], x.shape[2], window, halo, x.device)
         index = None
         if self.has_table:
             index = relative_position_index(window, halo, self.row_stride, x.device)
-        return WindowGrid(Windows(window, halo, mask), index)
+        return WindowGrid(self.windows._replace(mask=inside(x, self.windows)), index)
 
 
 @register_notrace_module
@@ -166,7 +166,10 @@ class LongShortAttention(nn.Module):
         if self.norm_kv is not None:
             kv = self.norm_kv(kv)
         front, tokens = self._project(x, kv), None if g is None else self._tokens(g)
-        positions, token_bias = self._positions(shared, x.shape[1] * x.shape[2])
+        positions, token_bias = Positions(), None
+        if self.position_bias is not None:
+            N = x.shape[1] * x.shape[2]
+            positions, token_bias = self._positions(self.position_bias, shared, N)
         y = long_short_attention(
             *(q, kv, front, None if tokens is None else tokens[1], positions, shared.windows),
             num_heads=h, impl=self.impl, drop=drop,
@@ -189,15 +192,14 @@ class LongShortAttention(nn.Module):
         projected = dynamic_projection(self.dynamic_projection(x), kv, num_heads=self.num_heads)
         return projected if self.norm_projected is None else self.norm_projected(projected)
 
-    def _positions(self, shared: WindowGrid, N: int) -> tuple[Positions, Tensor | None]:
+    def _positions(
+        self, table: WindowPositionBias, shared: WindowGrid, N: int
+    ) -> tuple[Positions, Tensor | None]:
         """What places add to the scores of N tokens, and to those of the global tokens."""
-        if self.position_bias is None:
-            return Positions(), None
-        front = self.position_bias.of_patches()
+        front = table.of_patches()
         if front is not None:
             front = F.pad(front, (self.rank, 0))  # none on projected keys
-        bias = self.position_bias(shared.position_index)
-        return Positions(bias, front=front), self.position_bias.of_tokens(N)
+        return Positions(table(shared.position_index), front=front), table.of_tokens(N)
 
 
 class KeyValueNorm(nn.LayerNorm):

@@ -1,10 +1,8 @@
 """Pure tensor functions: no parameters, no state. Tensors come first, the rest by keyword."""
 
 from vit_ls.ops.impl import Positions, Windows
-from vit_ls.ops.kept import in_plain_inference, kept
-from vit_ls.ops.long_short import dynamic_projection, global_attention, long_short_attention
+from vit_ls.ops.kept import kept
 from vit_ls.ops.position_embedding import resize_axis, resize_positions
-from vit_ls.ops.precision import precision_of_products
 from vit_ls.ops.relative_position import (
     grid_bias,
     narrow_window_table,
@@ -15,7 +13,7 @@ from vit_ls.ops.relative_position import (
     window_row_stride,
     window_table_rows,
 )
-from vit_ls.ops.rules import use_implementation
+from vit_ls.ops.rules import in_plain_inference, precision_of_products, use_implementation
 from vit_ls.ops.slices import (
     attend_slices,
     project_positions,
@@ -31,6 +29,13 @@ from vit_ls.ops.softmax_attention import (
     softmax_float32,
     split_heads,
 )
+from vit_ls.ops.window import (
+    dynamic_projection,
+    global_attention,
+    inside,
+    long_short_attention,
+    window_attention,
+)
 
 __all__ = [
     "Positions",
@@ -42,6 +47,7 @@ __all__ = [
     "global_attention",
     "grid_bias",
     "in_plain_inference",
+    "inside",
     "kept",
     "long_short_attention",
     "merge_heads",
@@ -59,6 +65,7 @@ __all__ = [
     "softmax_float32",
     "split_heads",
     "use_implementation",
+    "window_attention",
     "window_bias",
     "window_halo",
     "window_row_stride",

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from vit_ls.ops.rules import in_plain_inference
+
 LARGEST = 2**20
 """Numbers in a result that is kept: 4 MB in float32. What is larger takes much longer to use."""
 
@@ -58,18 +60,6 @@ def kept(make: Callable[..., Tensor], sources: tuple[Tensor, ...], *options: Any
         copies = tuple(source.detach().clone() for source in sources)
         _results[sources[0]] = _Kept(make, options, copies, result)
     return result
-
-
-def in_plain_inference(x: Tensor) -> bool:
-    """Whether x is on a CPU, and nothing traces, transforms or differentiates."""
-    return (
-        not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and not torch.is_grad_enabled()
-        and type(x) in (Tensor, torch.nn.Parameter)
-        and x.is_cpu
-        and not torch._C._functorch.maybe_current_level()
-    )
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -1,19 +1,19 @@
-"""Which implementation is the faster one: rules by device, dtype and shape, and their overruling.
+"""Which implementation runs: the faster one by device, dtype and shape, unless told otherwise.
 
 Each number is a measurement that `python -m benchmarks.rules` repeats. What was measured on
-no such machine has no rule and takes the fused kernel of PyTorch.
+no such machine has no rule and takes the fused kernel of PyTorch. While somebody asks for the
+attention weights (`recording`), every op goes through explicit products in one piece, which have
+them at hand.
 """
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from timm.layers import use_fused_attn
 from torch import Tensor
-
-from vit_ls.ops.kept import in_plain_inference
-from vit_ls.ops.precision import precision_of_products
-from vit_ls.ops.recording import is_recording
 
 ANY = 2**62
 
@@ -53,6 +53,35 @@ dimension of the launch that has no more (https://github.com/pytorch/pytorch/iss
 
 _DEVICES = {device for device, _, _ in PRODUCTS}
 
+Precision = Literal["ieee", "tf32", "bf16"]
+"""Exact, or with factors rounded to TF32 or to bfloat16."""
+
+_PRECISIONS: dict[str, Precision] = {
+    "none": "ieee",  # nobody asked for less
+    "ieee": "ieee",
+    "tf32": "tf32",
+    "bf16": "bf16",
+    "highest": "ieee",
+    "high": "tf32",
+    "medium": "bf16",
+}
+
+Weights = Literal["projection", "windows", "tokens"]
+"""Of what attention: P of a dynamic projection [B,h,R,N]; windows with the keys in front of them
+[B,h,N,T,E+K]; one set of queries over one set of keys [B,h,T,K]."""
+
+Sink = Callable[[Weights, Tensor], None]
+
+
+class _Sinks(threading.local):
+    """Of each thread its own: what another thread computes is no business of a recording."""
+
+    def __init__(self) -> None:
+        self.now: list[Sink] = []
+
+
+_sinks = _Sinks()
+
 _overruled = {"windows": "auto", "attention": "auto"}
 
 
@@ -81,15 +110,13 @@ def choose_windows(impl: str, q: Tensor, keys: int, drop: float = 0.0) -> str:
         keys: Scores of one window, T * K.
         drop: Dropout of the weights.
     """
-    if is_recording():
-        return "products"
-    if impl == "auto":
-        impl = _overruled["windows"]
+    impl = _told("windows", impl)
     if impl != "auto":
         return impl
     if torch.onnx.is_in_onnx_export():
         return "gathered"
-    if not use_fused_attn() or _is_dropped_on_a_cpu(q, drop):
+    # whether a gradient follows must not choose: both passes of a checkpoint draw alike
+    if not use_fused_attn() or (drop > 0 and q.is_cpu):
         return "products"
     key = _key(q)
     if keys > WINDOW_PRODUCTS.get(key, 0):
@@ -113,18 +140,13 @@ def choose_attention(
     Raises:
         ValueError: an unknown impl.
     """
-    if impl == "auto":
-        impl = _overruled["attention"]
+    impl = _told("attention", impl)
     if impl not in ("auto", "fused", "products"):
         raise ValueError(f"impl must be 'auto', 'fused' or 'products', got {impl!r}.")
-    if is_recording():
-        return "products"
     if impl != "auto":
         return impl
     # for ONNX, since the exporter's passes disagree on the layout of the fused kernel's output
-    if not use_fused_attn() or torch.onnx.is_in_onnx_export():
-        return "products"
-    if _is_dropped_on_a_cpu(q, drop):
+    if not use_fused_attn() or torch.onnx.is_in_onnx_export() or (drop > 0 and q.is_cpu):
         return "products"
     if torch.compiler.is_compiling():  # a graph must not depend on the number of tokens
         return "fused"
@@ -133,9 +155,11 @@ def choose_attention(
     return "products" if q.shape[2] * k.shape[2] <= PRODUCTS.get(_key(q), 0) else "fused"
 
 
-def _is_dropped_on_a_cpu(q: Tensor, drop: float) -> bool:
-    """Then whether a gradient follows must not choose: both passes of a checkpoint draw alike."""
-    return drop > 0 and q.is_cpu
+def _told(what: str, impl: str) -> str:
+    """What runs whatever the rules say: whoever records comes first. Else "auto"."""
+    if not torch.compiler.is_compiling() and _sinks.now:
+        return "products"
+    return _overruled[what] if impl == "auto" else impl
 
 
 def piece() -> int:
@@ -145,7 +169,41 @@ def piece() -> int:
 
 def in_pieces(q: Tensor) -> bool:
     """Whether scores are made in pieces: in inference on a CPU that nothing looks into."""
-    return in_plain_inference(q) and not is_recording()
+    return in_plain_inference(q) and not _sinks.now
+
+
+def in_plain_inference(x: Tensor) -> bool:
+    """Whether x is on a CPU, and nothing traces, transforms or differentiates."""
+    return (
+        not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and not torch.is_grad_enabled()
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and x.is_cpu
+        and not torch._C._functorch.maybe_current_level()
+    )
+
+
+@contextmanager
+def recording(sink: Sink) -> Iterator[None]:
+    """Give all attention weights of this thread within a `with` block to `sink`, too."""
+    _sinks.now.append(sink)
+    try:
+        yield
+    finally:
+        _sinks.now.remove(sink)
+
+
+def is_recording() -> bool:
+    """Whether somebody asks for weights; never in a graph, which outlives the asking."""
+    return not torch.compiler.is_compiling() and bool(_sinks.now)
+
+
+def hand_over(kind: Weights, weights: Tensor) -> None:
+    """Give weights to whoever asks for them."""
+    if not torch.compiler.is_compiling():
+        for sink in _sinks.now:
+            sink(kind, weights)
 
 
 def _key(q: Tensor) -> tuple[str, str, bool]:
@@ -158,3 +216,27 @@ def _key(q: Tensor) -> tuple[str, str, bool]:
     if precision == "float32" and not torch.compiler.is_compiling():  # which cannot ask
         precision += " by bfloat16" if precision_of_products(device) == "bf16" else ""
     return device, precision, torch.is_grad_enabled()
+
+
+def precision_of_products(device: str) -> Precision:
+    """In what a device multiplies matrices of float32, as PyTorch is told at present.
+
+    `torch.get_float32_matmul_precision` cannot be asked: it raises where anybody has used the
+    switches of PyTorch 2.9 (`torch.backends.fp32_precision` and those of the backends). Before 2.9
+    there is nothing else.
+
+    Args:
+        device: Its type; for all but "cpu" the switch of CUDA counts.
+    """
+    if hasattr(torch.backends, "fp32_precision"):
+        backend = torch.backends.mkldnn if device == "cpu" else torch.backends.cuda
+        return _PRECISIONS[backend.matmul.fp32_precision]
+    old = torch.get_float32_matmul_precision()
+    return "tf32" if old == "medium" and device != "cpu" else _PRECISIONS[old]
+
+
+def dtype_of_products(x: Tensor) -> torch.dtype:
+    """What matrix products of tensors like `x` are computed in: autocast narrows float32."""
+    if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
+        return torch.get_autocast_dtype("cpu")
+    return x.dtype

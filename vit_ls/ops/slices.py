@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vit_ls.grid import halo_mask, merge, partition, partition_halo
-from vit_ls.ops.impl import Positions, Windows, window_attention
+from vit_ls.grid import merge, partition, partition_halo
+from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
+from vit_ls.ops.window import inside, window_attention
 
 
 def slice_halo(slice_size: tuple[int, int], alpha: float) -> tuple[int, int]:
@@ -94,13 +95,12 @@ def slice_tokens(x: Tensor, windows: Windows) -> Tensor:
         x: [B,H,W,C].
         windows: The slices of the grid.
     """
-    mask = windows.mask
-    if mask is None:
-        mask = halo_mask(x.shape[1], x.shape[2], windows.window, windows.halo, x.device)
-    valid = windows.valid
-    if valid is not None:
-        x = x.masked_fill(~valid.unsqueeze(3), 0.0)
-    tokens = partition_halo(x, windows.window, windows.halo).masked_fill(~mask.unsqueeze(-1), 0.0)
+    mask = inside(x, windows) if windows.mask is None else windows.mask
+    if windows.valid is not None:
+        x = x.masked_fill(~windows.valid.unsqueeze(3), 0.0)
+    tokens = partition_halo(x, windows.window, windows.halo)
+    if mask is not None:
+        tokens = tokens.masked_fill(~mask.unsqueeze(-1), 0.0)
     # [B,Nh,Nw,a+2sa,b+2sb,C] -> [B,Nh,Nw,K,C] -> [B,Nh,Nw,C,K]
     return tokens.flatten(3, 4).transpose(3, 4)
 
@@ -122,20 +122,23 @@ def slice_embedding(
         [B,Nh,Nw,C]
     """
     (a, b), (sa, sb) = windows.window, windows.halo
-    mask = windows.mask
-    if mask is None:
-        mask = halo_mask(y.shape[1], y.shape[2], windows.window, windows.halo, y.device)
-    outside = ~mask[:, :, sa : sa + a, sb : sb + b].unsqueeze(-1)
-    valid = windows.valid
-    if valid is not None:
-        outside = outside | ~partition(valid.unsqueeze(3), windows.window)
+    mask = inside(y, windows) if windows.mask is None else windows.mask
+    outside = None if mask is None else ~mask[..., sa : sa + a, sb : sb + b].unsqueeze(-1)
+    if windows.valid is not None:
+        unreal = ~partition(windows.valid.unsqueeze(3), windows.window)
+        outside = unreal if outside is None else outside | unreal
     tokens = partition(y, windows.window)
-    if aggregation == "max":
+    if aggregation == "max" and outside is not None:
         largest = tokens.masked_fill(outside, -torch.inf).amax((3, 4))
         return largest.masked_fill(outside.flatten(-3, -2).all(-2), 0.0)
-    tokens = tokens.masked_fill(outside, 0.0)
+    if aggregation == "max":
+        return tokens.amax((3, 4))
+    # contiguous either way, since the order of a sum follows the layout
+    tokens = tokens.contiguous() if outside is None else tokens.masked_fill(outside, 0.0)
     if weight is not None:
         return (tokens * weight.view(a, b, 1)).sum((3, 4))
+    if outside is None:
+        return tokens.mean((3, 4))
     # the mean over the slice, its padding included, and then over what is no padding: a sum could
     # overflow in half precision
     return tokens.mean((3, 4)) * (a * b / (~outside).sum((-3, -2)).clamp(min=1).to(y.dtype))

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vit_ls.ops import rules
-from vit_ls.ops.recording import hand_over
-from vit_ls.ops.scratch import Scratch, dtype_of_products
+from vit_ls.ops.rules import hand_over
 
 
 def attend(
@@ -43,6 +42,8 @@ def attend(
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
     if rules.choose_attention(impl, q, k, mask, drop) == "products":
+        if drop == 0 and _is_large(q, k) and rules.in_pieces(q):
+            return _products_in_pieces(q, k, v, mask)
         return _products(q, k, v, mask, drop)
     # an export would bake the comparison in as a limit of the image's size
     if not torch.compiler.is_exporting() and q.shape[1] > rules.FUSED_HEADS:
@@ -59,7 +60,7 @@ def softmax_float32(scores: Tensor, dim: int) -> Tensor:
     return scores.softmax(dim)
 
 
-def drop_weights(weights: Tensor, drop: float) -> Tensor:
+def dropped(weights: Tensor, drop: float) -> Tensor:
     """Weights of a softmax, some of them dropped; without dropout no graph has a trace of it."""
     return F.dropout(weights, drop) if drop > 0 else weights
 
@@ -82,13 +83,13 @@ def check_heads(dim: int, num_heads: int) -> None:
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
-    """[B,N,C] -> [B,h,N,d]. A view."""
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    """[...,N,C] -> [...,h,N,d]. A view."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(-3, -2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """[B,h,N,d] -> [B,N,C]. The inverse of `split_heads`."""
-    return x.transpose(1, 2).flatten(2)
+    """[...,h,N,d] -> [...,N,C]. The inverse of `split_heads`."""
+    return x.transpose(-3, -2).flatten(-2)
 
 
 def _fused_in_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> Tensor:
@@ -101,29 +102,41 @@ def _fused_in_parts(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: 
     return torch.cat(parts, dim=1)
 
 
-def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> Tensor:
+def _is_large(q: Tensor, k: Tensor) -> bool:
+    """Whether the scores of these queries and keys are more than one piece."""
     B, h, T, _ = q.shape
-    K = k.shape[2]
-    if mask is not None and mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(~mask, -torch.inf)
-    if drop > 0 or not rules.in_pieces(q):
-        return _piece(q, k, v, mask, drop)
-    if B * h * T * K * q.element_size() <= rules.piece():
-        return _piece(q, k, v, mask, drop)
-    return _products_in_pieces(q, k, v, mask)
+    return B * h * T * k.shape[2] * q.element_size() > rules.piece()
+
+
+def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> Tensor:
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+    if mask is not None:
+        mask = _numbers(mask, q.dtype)
+        # the sum of a forward that nothing has to remember takes no memory of its own
+        scores = scores + mask if torch.is_grad_enabled() else scores.add_(mask)
+    weights = softmax_float32(scores, -1)
+    hand_over("tokens", weights)
+    return dropped(weights, drop) @ v
+
+
+def _numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a mask adds to scores."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
 
 
 def _products_in_pieces(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Without a gradient: some images at a time, or some queries of one."""
     (B, h, T, d), K = q.shape, k.shape[2]
-    dtype = dtype_of_products(q)
+    dtype = rules.dtype_of_products(q)
     most = rules.piece() // dtype.itemsize
     images = min(max(most // (h * T * K), 1), B)
     queries = min(max(most // (images * h * K), 1), T)
     scratch = Scratch(images * h * queries * K, dtype)
     x = q.new_empty(B, T, h, v.shape[-1]).transpose(1, 2)
     if mask is not None:
-        mask = mask.expand(B, h, T, K)
+        mask = _numbers(mask, q.dtype).expand(B, h, T, K)
     for i in range(0, B, images):
         few = slice(i, i + images)
         keys, values = k[few].to(dtype).contiguous(), v[few].to(dtype).contiguous()
@@ -135,11 +148,48 @@ def _products_in_pieces(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) ->
     return x
 
 
-def _piece(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> Tensor:
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
-    if mask is not None:
-        # the sum of a forward that nothing has to remember takes no memory of its own
-        scores = scores + mask if torch.is_grad_enabled() else scores.add_(mask)
-    weights = softmax_float32(scores, -1)
-    hand_over("tokens", weights)
-    return drop_weights(weights, drop) @ v
+class Scratch:
+    """Memory for the scores of inference on a CPU, piece after piece, in which they become weights.
+
+    Fresh memory for each piece costs more than the softmax of it wherever the allocator gives
+    memory back to the system in between: the system then clears each page anew.
+
+    Args:
+        numbers: Scores of the largest piece.
+        dtype: Of queries, keys, values and scores; the softmax is in float32 or wider.
+    """
+
+    def __init__(self, numbers: int, dtype: torch.dtype) -> None:
+        self.scores = torch.empty(numbers, dtype=dtype)
+        self.narrow = dtype in (torch.float16, torch.bfloat16)
+        wide = torch.float32 if self.narrow else dtype
+        # not in place: a softmax into its own input takes up to twice the time
+        self.weights = torch.empty(numbers, dtype=wide)
+        self.wide = torch.empty(numbers if self.narrow else 0, dtype=wide)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *added: Tensor | None) -> Tensor:
+        """softmax(q k^T + added) v of one piece.
+
+        Args:
+            q: Queries, scaled, [...,T,d], contiguous.
+            k: Keys [...,K,d], contiguous.
+            v: Values [...,K,d], contiguous.
+            *added: Each broadcasts to the scores [...,T,K], or is None.
+
+        Returns:
+            [...,T,d]
+        """
+        batch, T, K = q.shape[:-2], q.shape[-2], k.shape[-2]
+        n = batch.numel() * T * K
+        scores = self.scores[:n].view(-1, T, K)
+        torch.bmm(q.flatten(0, -3), k.flatten(0, -3).mT, out=scores)
+        for one in added:
+            if one is not None:
+                scores.view(*batch, T, K).add_(one)
+        weights = self.weights[:n].view(-1, T, K)
+        if self.narrow:
+            wide = self.wide[:n].view(-1, T, K).copy_(scores)
+            weights = scores.copy_(torch.softmax(wide, -1, out=weights))
+        else:
+            torch.softmax(scores, -1, out=weights)
+        return torch.bmm(weights, v.flatten(0, -3)).view(*batch, T, -1)

@@ -14,8 +14,8 @@ from vit_ls.attention.composite_slice import (
     SliceGrid,
     SliceMlp,
 )
-from vit_ls.grid import halo_mask, num_windows
-from vit_ls.ops import Windows, slice_halo
+from vit_ls.grid import num_windows
+from vit_ls.ops import Windows, inside, slice_halo
 from vit_ls.sequence.spans import check_row, row_mask
 
 
@@ -159,9 +159,9 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
         if positions is not None:
             P_g = check_positions(positions, x.shape[1], L, L + 2 * E)
             local, slices = positions.local[None], P_g[None]
-        mask = halo_mask(1, x.shape[1], self.slice_size, self.halo, x.device)
-        shared = SliceGrid(Windows(self.slice_size, self.halo, mask, real), local, slices)
-        y = super().forward(x.unsqueeze(1), None, shared)[0]
+        x, windows = x.unsqueeze(1), Windows(self.slice_size, self.halo, valid=real)
+        windows = windows._replace(mask=inside(x, windows))
+        y = super().forward(x, None, SliceGrid(windows, local, slices))[0]
         return y[:, 0]
 
 

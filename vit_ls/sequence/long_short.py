@@ -5,7 +5,6 @@ from torch import Tensor
 
 from vit_ls.attention import LongShort, LongShortAttention, Place
 from vit_ls.attention.long_short import KeyValueNorm
-from vit_ls.grid import halo_mask
 from vit_ls.ops import (
     Positions,
     Windows,
@@ -118,10 +117,7 @@ class LongShortAttention1d(LongShortAttention):
 
     def _attend(self, q: Tensor, kv: Tensor, front: Tensor | None, real: Tensor | None) -> Tensor:
         """[B,1,N,C], [2,B,1,N,C] and [2,B,F,C] -> [B,1,N,C]."""
-        mask = None
-        if self.window[0]:
-            mask = halo_mask(1, q.shape[2], self.window, self.halo, q.device)
-        windows = Windows(self.window, self.halo, mask, real)
+        windows = Windows(self.window, self.halo, valid=real)
         return long_short_attention(
             *(q, kv, front, None, Positions(), windows),
             num_heads=self.num_heads,

@@ -20,7 +20,7 @@ def window_attention(
     *,
     num_heads: int,
 ) -> Tensor:
-    """See `vit_ls.ops.impl.window_attention`, whose dense row this is."""
+    """See `vit_ls.ops.window_attention`, whose dense row this is."""
     H, W = q.shape[1:3]
     query, key, seen = _pairs(H, W, windows, q.device)
     q = q.flatten(1, 2)

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from vit_ls.grid import num_windows
-from vit_ls.ops.impl.arguments import Positions, Windows
-from vit_ls.ops.impl.front import attend_front
-from vit_ls.ops.impl.masks import mask_with_bias, mask_with_front, seen_keys
+from vit_ls.ops.impl.arguments import Positions, Windows, mask_with_bias, mask_with_front
 from vit_ls.ops.softmax_attention import attend
 
 
@@ -25,14 +23,16 @@ def window_attention(
     *,
     num_heads: int,
 ) -> Tensor:
-    """See `vit_ls.ops.impl.window_attention`, whose gathered row this is."""
+    """See `vit_ls.ops.window_attention`, whose gathered row this is."""
     H, W = q.shape[1], q.shape[2]
-    if windows.window[0] == 0:
-        return attend_front(q, front, positions.front, num_heads, "products", drop=drop)
     queries = _tokens_of_windows(H, W, windows.window, (0, 0), q.device)
     keys = _tokens_of_windows(H, W, windows.window, windows.halo, q.device)
     E = 0 if front is None else front.shape[2]
-    added = _added(H, W, E, positions, windows, num_heads, q.device, q.dtype)
+    K, N = keys.shape
+    added = mask_with_bias(windows.mask, positions.bias, num_heads, N)
+    if added is not None and added.dtype == torch.bool:  # numbers, as kernels of runtimes want
+        added = torch.zeros_like(added, dtype=q.dtype).masked_fill(~added, -torch.inf)
+    added = mask_with_front(added, positions.front, (E, N, K)) if E else added
     kv = kv.flatten(2, 3)
     if front is not None:
         first = torch.arange(E, device=q.device)[:, None].expand(-1, keys.shape[1])
@@ -80,22 +80,3 @@ def _place_in_windows(H: int, W: int, window: tuple[int, int], device: torch.dev
     y, x = torch.arange(H, device=device)[:, None], torch.arange(W, device=device)
     place = (y % a * b + x % b) * (Nh * Nw) + y // a * Nw + x // b
     return place.flatten()
-
-
-def _added(
-    H: int,
-    W: int,
-    E: int,
-    positions: Positions,
-    windows: Windows,
-    num_heads: int,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Added to the scores [1 or B,N*h,1 or T,E+K]: -inf outside, biases inside."""
-    # [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,N,K]
-    seen = seen_keys(H, W, windows, device, alone=E == 0).flatten(3, 4).flatten(1, 2)
-    added = mask_with_bias(seen, positions.bias, num_heads)
-    if added.dtype == torch.bool:  # numbers to add, as the kernels of runtimes want them
-        added = torch.zeros_like(added, dtype=dtype).masked_fill(~added, -torch.inf)
-    return mask_with_front(added, positions.front, E, seen.shape[1]) if E else added

@@ -1,8 +1,12 @@
 """Window attention by explicit products; in inference on a CPU in pieces that fit the cache.
 
 With a gradient to follow, the keys in front take part by one product for all windows, under the
-windows' own softmax, and are copied for none of them.
+windows' own softmax, and are copied for none of them. Without one they are copied before those of
+each window: that is less than to put their scores there would be, and scores and weights are one
+matrix from the first product to the second.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,16 +15,16 @@ from vit_ls.grid import (
     crop,
     cut,
     cut_halo,
+    merge,
     pad_halo,
     pad_to_multiple,
+    partition,
+    partition_halo,
 )
 from vit_ls.ops import rules
-from vit_ls.ops.impl import pieces
 from vit_ls.ops.impl.arguments import Positions, Windows
-from vit_ls.ops.impl.front import attend_front
-from vit_ls.ops.impl.masks import seen_keys
-from vit_ls.ops.recording import hand_over
-from vit_ls.ops.softmax_attention import drop_weights, softmax_float32
+from vit_ls.ops.rules import hand_over
+from vit_ls.ops.softmax_attention import Scratch, dropped, softmax_float32, split_heads
 
 
 def window_attention(
@@ -33,36 +37,12 @@ def window_attention(
     *,
     num_heads: int,
 ) -> Tensor:
-    """See `vit_ls.ops.impl.window_attention`, whose row of products this is."""
-    H, W, halo = q.shape[1], q.shape[2], windows.halo
-    if windows.window[0] == 0:
-        return attend_front(q, front, positions.front, num_heads, "products", drop=drop)
-    mask = seen_keys(H, W, windows, q.device, alone=front is None)
+    """See `vit_ls.ops.window_attention`, whose row of products this is."""
     if drop == 0 and rules.in_pieces(q):
-        return pieces.window_attention(q, kv, front, mask, positions, windows, num_heads=num_heads)
-    if front is not None:
-        front = front.unflatten(-1, (num_heads, -1)).transpose(2, 3)  # [2,B,h,E,d]
-    q = pad_to_multiple(q, windows.window)
-    kv = pad_halo(kv.flatten(0, 1), windows.window, halo).unflatten(0, (2, -1))
-    added = _added(mask, positions.bias, q.dtype)
-    x = _all_windows(q, kv, front, added, positions, windows, num_heads=num_heads, drop=drop)
-    return crop(x, H, W)
-
-
-def _all_windows(
-    q: Tensor,
-    kv: Tensor,
-    front: Tensor | None,
-    added: Tensor,
-    positions: Positions,
-    windows: Windows,
-    *,
-    num_heads: int,
-    drop: float,
-) -> Tensor:
-    """Queries [B,Nh*a,Nw*b,C], keys with their halo -> like the queries."""
-    q = cut(q, windows.window)
-    kv = cut_halo(kv.flatten(0, 1), windows.window, windows.halo).unflatten(0, (2, -1))
+        return _in_pieces(q, kv, front, positions, windows, num_heads)
+    H, W = q.shape[1], q.shape[2]
+    q = partition(q, windows.window)
+    kv = partition_halo(kv.flatten(0, 1), windows.window, windows.halo).unflatten(0, (2, -1))
     k, v = kv.unbind()
     if positions.query is not None:
         q = q + positions.query
@@ -72,16 +52,18 @@ def _all_windows(
     q, k, v = (_heads_of_windows(x, num_heads) for x in (q, k, v))
     q = q * q.shape[-1] ** -0.5
     scores = q @ k.transpose(-2, -1)
-    scores = scores + added
+    added = _added(windows.mask, positions.bias, q.dtype)
+    if added is not None:
+        scores = scores + added
     if front is None:
         weights = softmax_float32(scores, -1)
         hand_over("windows", weights)
-        x = drop_weights(weights, drop) @ v
+        x = dropped(weights, drop) @ v
     else:
-        x = _with_front(q, v, scores, front, positions.front, drop)
-    # [B,h,N,T,d] -> [B,h,Nh,Nw,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,Nh*a,Nw*b,h,d]
+        x = _with_front(q, v, scores, split_heads(front, num_heads), positions.front, drop)
+    # [B,h,N,T,d] -> [B,h,Nh,Nw,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
     x = x.unflatten(3, shape[3:5]).unflatten(2, shape[1:3]).permute(0, 2, 3, 4, 5, 1, 6)
-    return x.transpose(2, 3).flatten(3, 4).flatten(1, 2).flatten(3)
+    return merge(x, H, W).flatten(3)
 
 
 def _with_front(
@@ -94,7 +76,7 @@ def _with_front(
         front_scores = front_scores + bias[:, None, None].to(q.dtype)
     weights = softmax_float32(torch.cat((front_scores, scores), dim=-1), -1)
     hand_over("windows", weights)
-    to_front, to_window = drop_weights(weights, drop).split(
+    to_front, to_window = dropped(weights, drop).split(
         (front_scores.shape[-1], scores.shape[-1]), dim=-1
     )
     return to_window @ v + (to_front.flatten(2, 3) @ front_v).unflatten(2, q.shape[2:4])
@@ -106,9 +88,134 @@ def _heads_of_windows(x: Tensor, num_heads: int) -> Tensor:
     return x.flatten(4, 5).flatten(2, 3)
 
 
-def _added(mask: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Bool [1 or B,Nh,Nw,a+2sa,b+2sb], and [h,T,K] or None -> added to scores [B,h,N,T,K]."""
+def _added(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Bool [1 or B,Nh,Nw,a+2sa,b+2sb], and [h,T,K] -> added to scores [B,h,N,T,K]."""
+    if mask is None:
+        return None if bias is None else bias[:, None].to(dtype)
+    # [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,1,N,1,K]
     mask = mask.flatten(3, 4).flatten(1, 2)[:, None, :, None]
     if bias is None:
         return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
     return torch.where(mask, bias[:, None], -torch.inf).to(dtype)
+
+
+class _Tiles(NamedTuple):
+    """Views by window."""
+
+    q: Tensor
+    """[B,h,Nh,Nw,a,b,d]"""
+    k: Tensor
+    """[B,h,Nh,Nw,a+2sa,b+2sb,d]"""
+    v: Tensor
+    """Like k."""
+    front: Tensor | None
+    """[2,B,h,1,1,E,d]"""
+    x: Tensor
+    """The outputs, to be written to, like q."""
+
+
+def _in_pieces(
+    q: Tensor,
+    kv: Tensor,
+    front: Tensor | None,
+    positions: Positions,
+    windows: Windows,
+    num_heads: int,
+) -> Tensor:
+    """As `window_attention` without a gradient, some windows at a time."""
+    (B, H, W, C), (a, b) = q.shape, windows.window
+    whole = H % a == 0 and W % b == 0
+    q = q if whole else pad_to_multiple(q, (a, b))
+    x = torch.empty_like(q, memory_format=torch.contiguous_format)
+    tiles = _tiles(q, kv, front, x, positions, windows, num_heads)
+    Nh, Nw = tiles.q.shape[2:4]
+    E = 0 if front is None else front.shape[2]
+    T, K = a * b, E + tiles.k.shape[4] * tiles.k.shape[5]
+    dtype = rules.dtype_of_products(q)
+    numbers = T * K + (T + 2 * K) * C // num_heads  # of a window and a head
+    row, piece = num_heads * Nw * numbers * dtype.itemsize, rules.piece()
+    rows = min(max(piece // row, 1), Nh)
+    images = min(max(piece // (row * rows), 1), B)
+    most = images * num_heads * rows * Nw
+    scratch = Scratch(most * T * K, dtype)
+    memory = torch.empty(most * (T + 2 * K) * C // num_heads, dtype=dtype)
+    plain = positions.bias is None and (front is None or positions.front is None)
+    bias = None if plain else _bias(positions, E, K - E, dtype)
+    mask = None if windows.mask is None else _outside(windows.mask, E, dtype)
+    for r in range(0, Nh, rows):
+        band = slice(r, r + rows)
+        for i in range(0, B, images):
+            few = slice(i, i + images)
+            seen = None if mask is None else mask[few if len(mask) > 1 else slice(None), :, band]
+            _piece(tiles, (bias, seen), few, band, scratch, memory)
+    return x if whole else crop(x, H, W)
+
+
+def _tiles(
+    q: Tensor,
+    kv: Tensor,
+    front: Tensor | None,
+    x: Tensor,
+    positions: Positions,
+    windows: Windows,
+    num_heads: int,
+) -> _Tiles:
+    window, halo = windows.window, windows.halo
+    queries = cut(q, window)
+    keys = cut_halo(pad_halo(kv.flatten(0, 1), window, halo), window, halo).unflatten(0, (2, -1))
+    if positions.query is not None:
+        queries = queries + positions.query
+    k, v = keys[0], keys[1]
+    if positions.key is not None:
+        k = k + positions.key
+    if front is not None:
+        front = split_heads(front, num_heads)[:, :, :, None, None]
+    # [B,Nh,Nw,a,b,C] -> [B,h,Nh,Nw,a,b,d]
+    return _Tiles(
+        queries.unflatten(5, (num_heads, -1)).movedim(5, 1),
+        k.unflatten(5, (num_heads, -1)).movedim(5, 1),
+        v.unflatten(5, (num_heads, -1)).movedim(5, 1),
+        front,
+        cut(x, window).unflatten(5, (num_heads, -1)).movedim(5, 1),
+    )
+
+
+def _piece(
+    tiles: _Tiles,
+    added: tuple[Tensor | None, ...],
+    few: slice,
+    band: slice,
+    scratch: Scratch,
+    memory: Tensor,
+) -> None:
+    """Some images and some rows of windows, from the views of queries and keys to that of x."""
+    queries, k, v = tiles.q[few, :, band], tiles.k[few, :, band], tiles.v[few, :, band]
+    E = 0 if tiles.front is None else tiles.front.shape[5]
+    shape = torch.Size((2, *k.shape[:4], E + k.shape[4] * k.shape[5], k.shape[6]))
+    q = memory[: queries.numel()].view(queries.shape)
+    kv = memory[queries.numel() :][: shape.numel()].view(shape)
+    torch.mul(queries, queries.shape[-1] ** -0.5, out=q)
+    if tiles.front is not None:
+        kv[..., :E, :] = tiles.front[:, few]
+    near = kv[..., E:, :].unflatten(5, k.shape[4:6])
+    near[0].copy_(k)
+    near[1].copy_(v)
+    x = scratch.attend(q.flatten(4, 5), kv[0], kv[1], *added)
+    tiles.x[few, :, band] = x.view(queries.shape)
+
+
+def _outside(mask: Tensor, E: int, dtype: torch.dtype) -> Tensor:
+    """Added to scores [1 or B,1,Nh,Nw,1,E+K]: -inf outside the grid, 0 for the E keys in front."""
+    mask = mask.flatten(3, 4)[:, None, :, :, None]
+    outside = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+    return torch.nn.functional.pad(outside, (E, 0)) if E else outside
+
+
+def _bias(positions: Positions, E: int, K: int, dtype: torch.dtype) -> Tensor:
+    """Added to scores [h,1,1,1 or T,E+K]: of the keys in front, and of those of a window."""
+    some = positions.front if positions.bias is None else positions.bias
+    assert some is not None
+    bias = some.new_zeros(len(some), 1, K) if positions.bias is None else positions.bias
+    front = some.new_zeros(len(some), E) if positions.front is None else positions.front
+    joined = torch.cat((front[:, None].expand(-1, bias.shape[1], -1), bias), dim=2)
+    return joined[:, None, None].to(dtype)

@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 from vit_ls.grid import merge, partition, partition_halo
-from vit_ls.ops.impl.arguments import Positions, Windows
-from vit_ls.ops.impl.front import attend_front
-from vit_ls.ops.impl.masks import mask_with_bias, mask_with_front, seen_keys
+from vit_ls.ops.impl.arguments import Positions, Windows, mask_with_bias, mask_with_front
 from vit_ls.ops.softmax_attention import attend, split_heads
 
 
@@ -20,11 +18,9 @@ def window_attention(
     *,
     num_heads: int,
 ) -> Tensor:
-    """See `vit_ls.ops.impl.window_attention`, whose tiled row this is."""
+    """See `vit_ls.ops.window_attention`, whose tiled row this is."""
     H, W = q.shape[1], q.shape[2]
     window, halo = windows.window, windows.halo
-    if window[0] == 0:
-        return attend_front(q, front, positions.front, num_heads, drop=drop)
     q = partition(q, window)
     # k and v in one move: [2,B,H,W,C] -> [2*B,Nh,Nw,a+2sa,b+2sb,C] -> [2,B,Nh,Nw,a+2sa,b+2sb,C]
     kv = partition_halo(kv.flatten(0, 1), window, halo).unflatten(0, (2, -1))
@@ -40,14 +36,12 @@ def window_attention(
         _windows_to_heads(k, num_heads),
         _windows_to_heads(v, num_heads),
     )
-    # [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,N,K]
-    seen = seen_keys(H, W, windows, q.device, alone=front is None).flatten(3, 4).flatten(1, 2)
-    mask = mask_with_bias(seen, positions.bias, num_heads)
+    N = grid[0] * grid[1]
+    mask = mask_with_bias(windows.mask, positions.bias, num_heads, N)
     if front is not None:
-        N = grid[0] * grid[1]
+        mask = mask_with_front(mask, positions.front, (front.shape[2], N, k.shape[2]))
         k = torch.cat((_front_to_heads(front[0], N, num_heads), k), dim=2)
         v = torch.cat((_front_to_heads(front[1], N, num_heads), v), dim=2)
-        mask = mask_with_front(mask, positions.front, front.shape[2], N)
     x = attend(q, k, v, mask, "fused", drop=drop)
     # [B,N*h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
     x = x.unflatten(2, (grid[2], grid[3])).unflatten(1, (grid[0], grid[1], num_heads))

@@ -33,7 +33,7 @@ def window_attention(
     *,
     num_heads: int,
 ) -> Tensor:
-    """See `vit_ls.ops.impl.window_attention`, whose row for GPUs this is."""
+    """See `vit_ls.ops.window_attention`, whose row for GPUs this is."""
     assert drop == 0
     device = q.device.type
     if torch.is_autocast_enabled(device):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vit_ls.ops.precision import precision_of_products
+from vit_ls.ops.rules import precision_of_products
 
 PARTS = 64
 """Parts that the windows of a batch are summed in, for the gradients of bias and key positions."""
