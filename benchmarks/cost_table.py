@@ -1,4 +1,4 @@
-"""What composite slices cost beside full attention: the table of docs/slices.md.
+"""What composite slices cost beside full attention: the table of docs/evidence/speed.md.
 
     python benchmarks/cost_table.py
 
@@ -21,7 +21,14 @@ import vit_ls  # noqa: F401  registers the models
 from vit_ls.count import count_flops, count_params, saved_activations
 
 SIZES = (224, 384, 448, 1024)
-COLUMNS = ("model", "size", "slice", "params (M)", "GFLOPs", "fused (MB)", "explicit (MB)")
+COLUMNS = (
+    "model",
+    "size (px), slice (patches)",
+    "params (M)",
+    "GFLOPs",
+    "fused (MB)",
+    "explicit (MB)",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -57,8 +64,7 @@ def _row(name: str, size: int, kwargs: dict[str, Any]) -> list[str]:
     slices = {str(m.slice_size) for m in model.modules() if hasattr(m, "slice_size")}
     return [
         f"`{name.rsplit('_', 1)[0]}`",
-        str(size),
-        slices.pop() if slices else "-",
+        ", ".join([str(size), *slices]),
         f"{count_params(model) / 1e6:.2f}",
         # the trace keeps every tensor: half precision, which counts the same, takes half the memory
         f"{count_flops(model.eval().bfloat16(), (size, size)) / 1e9:.2f}",
