@@ -13,6 +13,23 @@ RESULTS = ROOT / "benchmarks" / "results"
 WIDEST = 8
 """Columns that a table of the page may have; wider files are downloaded only."""
 
+WHAT = {
+    "ablations": (
+        "Options of the attention, trained on digits",
+        "benchmarks.ablations",
+        "ablations",
+    ),
+    "high_resolution": ("Large images", "examples/high_resolution.py --cost", "comparisons"),
+    "input": ("Loading of images", "benchmarks.input", "speed"),
+    "long_range": ("What the projection carries", "examples/long_range.py", "comparisons"),
+    "rules": ("Kernels of attention, and the one that is chosen", "benchmarks.rules", "kernels"),
+    "sequence": ("Cost of a block by length", "benchmarks.sequence", "sequences"),
+    "sequence_runs": ("Trainings on sequences", "sequence.compare", "sequences"),
+    "speed": ("Whole models", "benchmarks.speed", "speed"),
+    "triton_kernel": ("Registers and memory of kernels", "benchmarks.triton_kernel", "kernels"),
+}
+"""By how a file's name begins: what it measures, the program that wrote it, and its evidence."""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the changelog and the committed measurements."""
@@ -35,10 +52,18 @@ def benchmarks() -> str:
     for path in sorted(RESULTS.glob("*.csv")):
         notes, head, rows = read(path)
         link = f"[{path.name}](results/{path.name}): {len(rows)} rows of {len(head)} columns."
-        parts += [f"## {path.stem}", link + (f" {'; '.join(notes)}." if notes else "")]
+        noted = f" {'; '.join(notes)}." if notes else ""
+        parts += [f"## {path.stem}", origin(path.stem), link + noted]
         if len(head) <= WIDEST:
             parts.append(folded(head, rows))
     return "\n\n".join(parts) + "\n"
+
+
+def origin(stem: str) -> str:
+    """What a file measures, and by which program."""
+    what, program, page = WHAT[max((name for name in WHAT if stem.startswith(name)), key=len)]
+    call = program if program.startswith("examples/") else f"-m {program}"
+    return f"{what}, by `python {call}`. [Explained](evidence/{page}.md)."
 
 
 def read(path: Path) -> tuple[list[str], list[str], list[list[str]]]:
