@@ -10,8 +10,8 @@ PyTorch's fused kernel. Then the time of one token after t others, of a language
 blocks, by its state: the median of 40.
 
 What the CSV file holds is not measured again, so that a measurement can be made in parts; a file of
-another machine, torch or way of measuring is refused. `docs/sequence.md` explains the table that is
-written at the end, `--plot` draws it. Minutes on a CPU.
+another machine, torch or way of measuring is refused. `docs/evidence/sequences.md` explains the
+table that is written at the end, `--plot` draws it. Minutes on a CPU.
 
 `--cpu-time` counts the time that the processor spends on it instead of the time that passes: with
 one thread the two are the same on a machine that does nothing else, and on a busy one only the

@@ -1,6 +1,7 @@
 """A hook of MkDocs: the files of the checkout that the site shows without a second copy."""
 
 import csv
+from html import escape
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -8,6 +9,26 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+
+WIDEST = 8
+"""Columns that a table of the page may have; wider files are downloaded only."""
+
+WHAT = {
+    "ablations": (
+        "Options of the attention, trained on digits",
+        "papers.ablations",
+        "ablations",
+    ),
+    "high_resolution": ("Large images", "examples/high_resolution.py --cost", "comparisons"),
+    "input": ("Loading of images", "benchmarks.input", "speed"),
+    "long_range": ("What the projection carries", "examples/long_range.py", "comparisons"),
+    "rules": ("Kernels of attention, and the one that is chosen", "benchmarks.rules", "kernels"),
+    "sequence": ("Cost of a block by length", "benchmarks.sequence", "sequences"),
+    "sequence_runs": ("Trainings on sequences", "sequence.compare", "sequences"),
+    "speed": ("Whole models", "benchmarks.speed", "speed"),
+    "triton_kernel": ("Registers and memory of kernels", "benchmarks.triton_kernel", "kernels"),
+}
+"""By how a file's name begins: what it measures, the program that wrote it, and its evidence."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -22,21 +43,46 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def benchmarks() -> str:
-    """A page with each committed CSV as a table."""
+    """A page that says what each committed CSV holds; narrow ones fold open as tables."""
     parts = [
-        "# Benchmarks",
-        "One CSV for each measurement and machine, as its command wrote it; the head of a file "
-        "says where and when.",
+        "# Download the measurements",
+        "Each file is one measurement on one machine, as its command wrote it. Open a table here, "
+        "or download the file. [Evidence](evidence/speed.md) explains the numbers.",
     ]
     for path in sorted(RESULTS.glob("*.csv")):
-        parts += [f"## {path.stem}", f"[{path.name}](results/{path.name})", table(path)]
+        notes, head, rows = read(path)
+        link = f"[{path.name}](results/{path.name}): {len(rows)} rows of {len(head)} columns."
+        noted = f" {'; '.join(notes)}." if notes else ""
+        parts += [f"## {path.stem}", origin(path.stem), link + noted]
+        if len(head) <= WIDEST:
+            parts.append(folded(head, rows))
     return "\n\n".join(parts) + "\n"
 
 
-def table(path: Path) -> str:
-    """The comments of a CSV in a paragraph, and its rows in Markdown."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    notes = "; ".join(line.lstrip("# ").replace(",", ": ", 1) for line in lines if line[:1] == "#")
-    head, *rows = csv.reader(line for line in lines if line[:1] != "#")
-    body = [" | ".join(row) for row in (head, ["---"] * len(head), *rows)]
-    return f"{notes}\n\n" + "\n".join(f"| {row} |" for row in body)
+def origin(stem: str) -> str:
+    """What a file measures, and by which program."""
+    what, program, page = WHAT[max((name for name in WHAT if stem.startswith(name)), key=len)]
+    call = program if program.startswith("examples/") else f"-m {program}"
+    return f"{what}, by `python {call}`. [Explained](evidence/{page}.md)."
+
+
+def read(path: Path) -> tuple[list[str], list[str], list[list[str]]]:
+    """The comments above a CSV as `name: value`, its head, and its rows."""
+    notes = []
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    while rows[0][0].startswith("#"):
+        name, *value = rows.pop(0)
+        notes.append(f"{name.lstrip('# ')}: {', '.join(value) or 'none'}")
+    return notes, rows[0], rows[1:]
+
+
+def folded(head: list[str], rows: list[list[str]]) -> str:
+    """A table behind a line to click, as HTML: Markdown does not look inside."""
+    body = "".join(_row(row, "td") for row in rows)
+    table = f"<table><thead>{_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+    return f"<details><summary>Show the table</summary>{table}</details>"
+
+
+def _row(cells: list[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -1,4 +1,4 @@
-"""What composite slices cost beside full attention: the table of docs/slices.md.
+"""What composite slices cost beside full attention: the table of docs/evidence/speed.md.
 
     python -m papers.cost_table
 
@@ -22,7 +22,14 @@ from vit_ls.count import count_flops, count_params, saved_activations
 from vit_ls.style import markdown_table
 
 SIZES = (224, 384, 448, 1024)
-COLUMNS = ("model", "size", "slice", "params (M)", "GFLOPs", "fused (MB)", "explicit (MB)")
+COLUMNS = (
+    "model",
+    "size (px), slice (patches)",
+    "params (M)",
+    "GFLOPs",
+    "fused (MB)",
+    "explicit (MB)",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -55,8 +62,7 @@ def _row(name: str, size: int, kwargs: dict[str, Any]) -> list[str]:
     slices = {str(m.slice_size) for m in model.modules() if hasattr(m, "slice_size")}
     return [
         f"`{name.rsplit('_', 1)[0]}`",
-        str(size),
-        slices.pop() if slices else "-",
+        ", ".join([str(size), *slices]),
         f"{count_params(model) / 1e6:.2f}",
         # the trace keeps every tensor: half precision, which counts the same, takes half the memory
         f"{count_flops(model.eval().bfloat16(), (size, size)) / 1e9:.2f}",

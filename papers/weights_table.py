@@ -20,12 +20,11 @@ from vit_ls.style import markdown_table
 
 COLUMNS = (
     "weights",
-    "from",
     "licence",
-    "top-1, published",
-    "evaluated at",
+    "top-1, published (%)",
+    "evaluated at (px)",
     "starts, for training",
-    "verified",
+    "checked",
 )
 PLAIN = {
     "deit_tiny_patch16_224.fb_in1k": "`cst_vit_tiny_patch16_*`",
@@ -50,30 +49,27 @@ def _plain() -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
     for tag, starts in PLAIN.items():
         cfg: Any = timm.get_pretrained_cfg(tag)
-        where = f"[{cfg.hf_hub_id}](https://huggingface.co/{cfg.hf_hub_id})"
+        weights = f"[`{tag}`](https://huggingface.co/{cfg.hf_hub_id})"
         size = f"{cfg.input_size[-1]}, crop {cfg.crop_pct:g}"
-        rows.append((f"`{tag}`", where, cfg.license, f"{top1[tag]:.2f}", size, starts, "timm"))
+        rows.append((weights, cfg.license, f"{top1[tag]:.2f}", size, starts, "timm"))
     return rows
 
 
 def _cells(released: Released) -> Sequence[str]:
     cfg: Any = timm.get_pretrained_cfg(released.tag)
-    where = f"[{cfg.hf_hub_id}](https://huggingface.co/{cfg.hf_hub_id})"
-    if not cfg.hf_hub_id:
-        where = f"[{cfg.url.rpartition('/')[2].partition('?')[0]}]({cfg.url})"
+    address = f"https://huggingface.co/{cfg.hf_hub_id}" if cfg.hf_hub_id else cfg.url
     size = cfg.input_size[-1]
     squash = ", squash" if cfg.crop_mode == "squash" else ""
-    verified = "fixture, transformers" if "cvt_" in released.tag else "fixture"
+    checked = "fixture, transformers" if "cvt_" in released.tag else "fixture"
     if "w24" in released.tag:
-        verified = "fixture"
+        checked = "fixture"
     return (
-        f"`{released.tag}`",
-        where,
+        f"[`{released.tag}`]({address})",
         cfg.license or "not stated",
         str(released.top1),
         f"{size}, crop {cfg.crop_pct:g}{squash}",
         _starts(cfg.architecture),
-        f"{verified}, layout",
+        f"{checked}, layout",
     )
 
 
