@@ -1,0 +1,25 @@
+import itertools
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("skimage", reason="needs the extra examples")
+
+from examples.texture_folder import SIDE, TEXTURES, main
+
+
+def test_the_folder_has_its_classes_in_both_splits_and_no_tile_twice(tmp_path, capsys):
+    main(["--out", str(tmp_path)])
+    assert capsys.readouterr().out == f"{tmp_path}: 3 classes, 144 in train, 48 in validation\n"
+    tiles = {}
+    for split, texture in itertools.product(("train", "validation"), TEXTURES):
+        files = list((tmp_path / split / texture).glob("*.png"))
+        assert len(files) == {"train": 48, "validation": 16}[split]
+        for file in files:
+            with Image.open(file) as image:
+                assert image.size == (SIDE, SIDE)
+                pixels = np.asarray(image)
+            assert pixels.std() > 1, "a tile shows something"
+            tiles[pixels.tobytes()] = file
+    assert len(tiles) == 192
