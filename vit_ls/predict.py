@@ -83,7 +83,7 @@ def _class_names(model: Any) -> dict[int, str]:
     """The classes of the model's run, or ImageNet's where the number of classes is one of its."""
     run = getattr(model, "run", None)
     if run:
-        said = dict(ImageNetInfo().label_descriptions(as_dict=True))  # its folders are wnids
+        said: Any = ImageNetInfo().label_descriptions(as_dict=True)  # its folders are wnids
         return {index: said.get(name, name) for name, index in (run.classes or {}).items()}
     subset = infer_imagenet_subset(model)
     return dict(enumerate(ImageNetInfo(subset).label_descriptions())) if subset else {}
