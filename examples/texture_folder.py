@@ -10,10 +10,13 @@ train/CLASS/*.png and validation/CLASS/*.png into output/textures. Needs the ext
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-import skimage
 from PIL import Image
+
+from vit_ls import job
+from vit_ls.errors import MissingPackageError
 
 TEXTURES = ("brick", "grass", "gravel")
 SIDE = 64
@@ -24,10 +27,20 @@ HELD_OUT = 0.25
 
 
 def write(folder: Path) -> dict[str, int]:
-    """Write the tiles; returns how many each split has."""
+    """Write the tiles; returns how many each split has.
+
+    Raises:
+        MissingPackageError: scikit-image is not there.
+    """
+    spec = find_spec("skimage")
+    if spec is None or spec.origin is None:
+        raise MissingPackageError(
+            "texture_folder.py needs scikit-image: pip install scikit-image "
+            "(extra 'examples' of vit-ls)."
+        )
     counts = {"train": 0, "validation": 0}
     for texture in TEXTURES:
-        with Image.open(Path(skimage.__file__).parent / "data" / f"{texture}.png") as opened:
+        with Image.open(Path(spec.origin).parent / "data" / f"{texture}.png") as opened:
             photo = opened.convert("RGB")
         first_held_out = round(photo.height * (1 - HELD_OUT))
         for top in range(0, photo.height - SIDE + 1, SIDE):
@@ -52,4 +65,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(job.command_line("texture_folder.py", main))
