@@ -10,7 +10,7 @@ from vit_ls.errors import MissingPackageError
 
 
 def test_without_scikit_image_one_line_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(texture_folder, "find_spec", lambda name: None)
+    monkeypatch.setattr(texture_folder, "find_spec", lambda _: None)
     with pytest.raises(MissingPackageError, match="pip install scikit-image"):
         main(["--out", str(tmp_path)])
     assert not list(tmp_path.iterdir())
