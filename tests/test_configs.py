@@ -14,6 +14,7 @@ from torch import nn
 import train
 from vit_ls import job
 from vit_ls.config import TrainConfig, read
+from vit_ls.paper import LONG_SHORT_TABLE_5
 from vit_ls.run import check_model_name, make_model
 from vit_ls.train import check_recipe, make_optimizer
 
@@ -65,9 +66,38 @@ def test_config_is_read_and_its_header_gives_the_command(name: str) -> None:
     config.check()
     check_recipe(train.create_model, config)
     check_model_name(config.model)
-    header = (FOLDER / f"{name}.yaml").read_text().splitlines()[:8]
-    assert any("train.py" in line for line in header)
-    assert name == "digits" or any(line.startswith("# Paper: ") for line in header)
+    size = f"{config.img_size} x {config.img_size}"
+    header = _header(name)
+    begin = (
+        "# Train a small model on" if name == "digits" else f"# Train {config.model} on ImageNet"
+    )
+    assert header[0].startswith(begin)
+    assert f" {size}" in header[0]
+    assert header[0].rstrip(".").endswith((f"{config.epochs} epochs", "on a CPU"))
+    command = " ".join(line.lstrip("# ").rstrip("\\") for line in header[2:4])
+    assert "python train.py" in command or f"--config configs/{name}.yaml " in command
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_header_says_what_the_paper_prints_and_what_was_not_measured(name: str) -> None:
+    config = _config(name)
+    said = " ".join(line.lstrip("# ") for line in _header(name))
+    printed = [
+        row
+        for row in LONG_SHORT_TABLE_5
+        if (row.model, row.img_size) == (config.model, config.img_size) and not row.options
+    ]
+    if printed:
+        assert f"Paper: {printed[0].top1:g} % top-1, printed in table 5" in said
+        assert "not measured here. It prints" in said
+    else:
+        assert "Paper: no row for this model" in said
+    assert name == "digits" or "Hours and memory: not measured here" in said
+
+
+def _header(name: str) -> list[str]:
+    lines = (FOLDER / f"{name}.yaml").read_text().splitlines()
+    return list(itertools.takewhile(lambda line: line.startswith("#"), lines))
 
 
 @pytest.mark.parametrize("name", BY_SIZE)

@@ -1,6 +1,10 @@
 """The code of the pages, as a reader would run it."""
 
+import shutil
+from pathlib import Path
+
 import pytest
+import sklearn.datasets
 import timm
 import torch
 from documents import PAGES, blocks_of, run
@@ -27,7 +31,12 @@ _RUN = "output/RUN/model_best.pth.tar"
 """The checkpoint of a run that pages name."""
 
 
+_PHOTO = Path(sklearn.datasets.__file__).parent / "images" / "flower.jpg"
+
+
 def bring_files(code, folder):
+    if '"photo.jpg"' in code:
+        shutil.copy(_PHOTO, folder / "photo.jpg")
     for name, model in _FILES.items():
         if f'"{name}"' in code:
             save = save_file if name.endswith(".safetensors") else torch.save

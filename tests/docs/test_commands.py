@@ -35,7 +35,7 @@ class ParsedError(BaseException):
 
 def program_of(words):
     """Name of the module and its arguments, where a command runs Python."""
-    if words[0] == "torchrun":
+    if words[0] == "torchrun":  # with flags of its own before the program
         words = list(dropwhile(lambda word: word != "-m" and not word.endswith(".py"), words))
     elif words[0] == "python":
         words = words[1:]
