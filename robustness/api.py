@@ -23,12 +23,12 @@ from robustness.rules.protocols import Protocol, own_protocol
 from robustness.rules.results import Report
 from robustness.running.attacks import STEPS, Attack
 from robustness.running.cache import Cache
-from robustness.running.loop import Loop, check_device, joined
+from robustness.running.loop import Loop, joined
 from robustness.running.question import asked_of, claim
 from robustness.running.run import Request, run
 from robustness.running.subject import Subject, make_subject
 from vit_ls.config import ConfigError
-from vit_ls.job import LostRankError, Ranks, by_primary, in_contact, leave
+from vit_ls.job import LostRankError, Ranks, by_primary, device_named, in_contact, leave
 
 Transform = Callable[[Image.Image], torch.Tensor]
 
@@ -47,7 +47,7 @@ class Options:
         seed: Of the generated corruptions.
         frost_dir: Photographs of frost to generate with.
         verify: Know images by their bytes, not by their sizes and times of modification.
-        device: What the model computes on.
+        device: What the model computes on; "auto" is the accelerator where there is one.
         dtype: Of the computation.
         batch_size: Images per step and process.
         workers: Processes that read images.
@@ -113,7 +113,7 @@ class Options:
             raise ConfigError(f"--data-root: no folder {self.data_root}.")
         if self.frost_dir is not None:
             frost_photographs(self.frost_dir)
-        check_device(self.device)
+        device_named(self.device)
         own = [read_benchmark(file) for file in self.benchmarks]
         if len({row.name for row in own}) < len(own):
             raise ConfigError("--benchmark has two files of one name.")

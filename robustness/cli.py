@@ -24,7 +24,7 @@ from robustness.running.describe import describe
 from robustness.running.loop import spare_workers
 from robustness.running.subject import Subject, build_subject
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
-from vit_ls.job import Ranks
+from vit_ls.job import Ranks, device_named
 from vit_ls.run import run_settings
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--dry-run", action="store_true", help="say what would be run")
     how.add_argument("--batch-size", type=int, default=64)
     how.add_argument("--workers", type=int, default=spare_workers(), help="processes that read")
-    how.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    how.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
     how.add_argument("--dtype", choices=_DTYPES, default="float32")
     how.add_argument("--dist-timeout", type=float, default=Options.dist_timeout,
                      help="seconds until a lost process ends the run")  # fmt: skip
@@ -98,7 +98,7 @@ def _main(args: argparse.Namespace) -> int:
     request = options.request()
     subject = _subject(args, request.benchmarks)
     if args.dry_run:
-        loop = make_loop(subject, Ranks(torch.device(args.device)), options)
+        loop = make_loop(subject, Ranks(device_named(args.device)), options)
         sys.stdout.write("\n".join(describe(request, subject, loop, Cache(options.cache))) + "\n")
         return 0
     if options.output is None:

@@ -19,33 +19,7 @@ from robustness.rules.judging import Counts, Verdict, judge
 from robustness.running.attacks import Attacked
 from robustness.running.predictions import Table
 from vit_ls.config import ConfigError
-from vit_ls.errors import one_line
-from vit_ls.job import Ranks, join
-
-
-def check_device(name: str) -> None:
-    """Whether something can be computed there.
-
-    Raises:
-        ConfigError: torch knows no such device, or this machine has none.
-    """
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"--device must be one that torch knows, got {name}.") from error
-    if device.type == "cuda":
-        # Not tried: each process would fill memory of the first one.
-        if not torch.cuda.is_available():
-            raise ConfigError(f"--device {name}: there is no CUDA device.")
-        if (device.index or 0) >= torch.cuda.device_count():
-            count = torch.cuda.device_count()
-            raise ConfigError(f"--device {name}: there are {count} CUDA devices, from cuda:0 on.")
-        return
-    try:
-        torch.zeros(1, device=device).item()
-    # What is not there, not built in or holds no numbers refuses in many ways.
-    except Exception as error:
-        raise ConfigError(f"--device {name} cannot be used: {one_line(error)}") from error
+from vit_ls.job import Ranks, device_named, join
 
 
 def joined(device: str, timeout: float) -> tuple[Ranks, bool]:
@@ -54,7 +28,7 @@ def joined(device: str, timeout: float) -> tuple[Ranks, bool]:
     Such a group is left to the caller, with its timeout.
     """
     if dist.is_available() and dist.is_initialized():
-        return Ranks(torch.device(device), dist.get_rank(), dist.get_world_size()), True
+        return Ranks(device_named(device), dist.get_rank(), dist.get_world_size()), True
     return join(device, timeout), False
 
 

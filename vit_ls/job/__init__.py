@@ -2,7 +2,15 @@
 
 from vit_ls.job.command import command_line, end_process, supervised
 from vit_ls.job.precision import autocast, import_backends, mixes_precision, set_precision
-from vit_ls.job.ranks import LostRankError, Ranks, by_primary, in_contact, join, leave
+from vit_ls.job.ranks import (
+    LostRankError,
+    Ranks,
+    by_primary,
+    device_named,
+    in_contact,
+    join,
+    leave,
+)
 from vit_ls.job.signals import StopRequests
 
 __all__ = [
@@ -12,6 +20,7 @@ __all__ = [
     "autocast",
     "by_primary",
     "command_line",
+    "device_named",
     "end_process",
     "import_backends",
     "in_contact",

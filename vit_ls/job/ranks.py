@@ -210,7 +210,7 @@ def join(device: str, timeout: float, stopped: Callable[[], bool] = lambda: Fals
     if not is_distributed_env():
         if kind == "cuda" and index is not None:
             torch.cuda.set_device(index)
-        return Ranks(torch.device(kind) if index is None else torch.device(kind, index))
+        return Ranks(device_named(device))
     local_rank, rank, world_size = world_info_from_env()
     if index is not None:
         raise ConfigError(
@@ -257,6 +257,16 @@ def _connected(ranks: Ranks, store: Any, timeout: float) -> tuple[Ranks, list[st
     )
     ranks = replace(ranks, control=dist.new_group(backend="gloo", timeout=limit))
     return ranks, ranks.gather(_identity(ranks.device))
+
+
+def device_named(device: str) -> torch.device:
+    """A device by its name, or "auto" for the accelerator where there is one.
+
+    Raises:
+        ConfigError: The machine does not have it.
+    """
+    kind, index = _available(device)
+    return torch.device(kind) if index is None else torch.device(kind, index)
 
 
 def _available(device: str) -> tuple[str, int | None]:
