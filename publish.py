@@ -19,7 +19,6 @@ from timm.models import save_for_hf
 from torch import nn
 
 import vit_ls  # noqa: F401  registers the models
-from robustness.errors import UsageError
 from robustness.reporting.report import read_report, to_markdown
 from robustness.running.identity import weights_digest
 from vit_ls import data, errors, job, run
@@ -74,7 +73,10 @@ def robustness_of(model: nn.Module, report: Path | None) -> str:
     """The tables of a report, which must be of these weights."""
     if report is None:
         return "Not measured."
-    read = read_report(report)
+    try:
+        read = read_report(report)
+    except ConfigError as error:
+        raise ConfigError(f"--report: {error}") from error
     digest = weights_digest(model)
     if read.model["weights"] != digest:
         raise ConfigError(
@@ -150,10 +152,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.out.exists() and not (args.out.is_dir() and not any(args.out.iterdir())):
         raise ConfigError(f"--out must be a new or an empty folder, got {args.out}.")
     model, config = load(args.checkpoint, args.weights)
-    try:
-        text = card(args, model, config)
-    except UsageError as error:
-        raise ConfigError(f"--report: {error}") from error
+    text = card(args, model, config)
     classes = model.run.classes or {}
     write(args.out, model, config, text, sorted(classes, key=lambda name: classes[name]))
     where = str(args.out)

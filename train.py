@@ -20,7 +20,7 @@ from timm.utils import random_seed
 
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import data, job, run
-from vit_ls.config import ConfigError, Parser, TrainConfig, dump, read
+from vit_ls.config import ConfigError, Parser, TrainConfig, read
 from vit_ls.train import Trainer, check_recipe, make_teacher
 
 DIGITS = Path(__file__).parent / "configs" / "digits.yaml"
@@ -30,15 +30,15 @@ parser = Parser(
 )
 
 
-def _parse_args(argv: Sequence[str] | None = None) -> tuple[TrainConfig, str]:
-    """The configuration of a command line, and the same as YAML."""
+def _parse_args(argv: Sequence[str] | None = None) -> tuple[TrainConfig, set[str]]:
+    """The configuration of a command line, and the settings that were given."""
     try:
-        config, _ = read(parser, TrainConfig, argv, fallback=DIGITS)
+        config, given = read(parser, TrainConfig, argv, fallback=DIGITS)
     except ConfigError as error:
         parser.error(str(error))
     if config.resume == "auto" and not config.experiment:
         parser.error("--resume auto needs --experiment NAME: it continues the run of that folder.")
-    return config, dump(config)
+    return config, given
 
 
 def build(config: TrainConfig, ranks: job.Ranks) -> Trainer:

@@ -34,7 +34,6 @@ COLUMNS = (
     *("warps", "tiles", "registers", "spill_bytes", "shared_bytes", "models"),
 )
 ARCHITECTURES = (80, 90)
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _TYPES = {
     torch.bfloat16: "*bf16",
     torch.float16: "*fp16",

@@ -13,6 +13,7 @@ long or too much memory is left out and its row says so.
 import argparse
 import csv
 import ctypes
+import io
 import json
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from torch import Tensor, nn
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import job
 from vit_ls.config import ConfigError
+from vit_ls.run.checkpoint import write_whole
 from vit_ls.style import markdown_table
 from vit_ls.visualize.images import read_rgb
 
@@ -217,11 +219,10 @@ def cost(args: argparse.Namespace) -> None:
     done = {row["model"] for row in rows if row["note"] or row["size"] == last}
     rows = [row for row in rows if row["model"] in done]  # those that were cut off start anew
     args.csv.parent.mkdir(parents=True, exist_ok=True)
-    part = args.csv.with_name(f"{args.csv.name}.part")
-    with part.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("# torch", torch.__version__), ("# threads", 1), COLUMNS])
-        csv.DictWriter(file, COLUMNS).writerows(rows)
-    part.replace(args.csv)
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([("# torch", torch.__version__), ("# threads", 1), COLUMNS])
+    csv.DictWriter(text, COLUMNS).writerows(rows)
+    write_whole(args.csv, lambda file: file.write(text.getvalue().encode()))
     for name in args.models:
         if name in done:
             continue

@@ -1,9 +1,7 @@
 """Evaluate a model on ImageNet-C, A, R, 9 and others: `python -m robustness`."""
 
-import os
-import sys
-
 from robustness.errors import ending
+from vit_ls.job import end_process
 
 
 def _run() -> int:
@@ -14,10 +12,4 @@ def _run() -> int:
 
 
 if __name__ == "__main__":
-    status = ending(_run, speaks=os.environ.get("RANK", "0") == "0")
-    if "WORLD_SIZE" in os.environ:
-        # Once one process has left with a failure, torchrun ends those that still tear down.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
+    end_process(ending("python -m robustness", _run))

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m robustness.analyse", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="--output of a run")
     args = parser.parse_args(argv)
-    return ending(lambda: _main(args))
+    return ending("python -m robustness.analyse", lambda: _main(args))
 
 
 def _main(args: argparse.Namespace) -> int:

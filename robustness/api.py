@@ -15,7 +15,6 @@ from robustness.data.benchmarks import BENCHMARKS, Benchmark, choose
 from robustness.data.images import Generator
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
-from robustness.errors import UsageError
 from robustness.files import check_folder, write_atomically
 from robustness.reporting.page import to_html
 from robustness.reporting.plots import plot_report
@@ -24,10 +23,12 @@ from robustness.rules.protocols import Protocol, own_protocol
 from robustness.rules.results import Report
 from robustness.running.attacks import STEPS, Attack
 from robustness.running.cache import Cache
-from robustness.running.loop import Loop, Team, check_device
+from robustness.running.loop import Loop, joined
 from robustness.running.question import asked_of, claim
 from robustness.running.run import Request, run
 from robustness.running.subject import Subject, make_subject
+from vit_ls.config import ConfigError
+from vit_ls.job import LostRankError, Ranks, by_primary, device_named, in_contact, leave
 
 Transform = Callable[[Image.Image], torch.Tensor]
 
@@ -46,11 +47,12 @@ class Options:
         seed: Of the generated corruptions.
         frost_dir: Photographs of frost to generate with.
         verify: Know images by their bytes, not by their sizes and times of modification.
-        device: What the model computes on.
+        device: What the model computes on; "auto" is the accelerator where there is one.
         dtype: Of the computation.
         batch_size: Images per step and process.
         workers: Processes that read images.
         cache: Folder of finished cells; None keeps nothing.
+        dist_timeout: Seconds until a lost process ends the run.
         output: Folder of the report and the predictions; None writes nothing.
         overwrite: Write where the report of another question lies.
         attacks: On the clean images of the suites that take them: "pgd", "autoattack".
@@ -73,6 +75,7 @@ class Options:
     batch_size: int = 64
     workers: int = 0
     cache: Path | None = None
+    dist_timeout: float = 1800.0
     output: Path | None = None
     overwrite: bool = False
     attacks: Sequence[str] = ()
@@ -97,21 +100,23 @@ class Options:
         """The benchmarks and where they lie.
 
         Raises:
-            UsageError: A name is unknown, a folder or value is wrong, or no benchmark is there.
+            ConfigError: A name is unknown, a folder or value is wrong, or no benchmark is there.
         """
-        for name, least in (("max_images", 1), ("batch_size", 1), ("workers", 0)):
+        for name, least in (
+            ("max_images", 1), ("batch_size", 1), ("workers", 0), ("dist_timeout", 1),
+        ):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < least:
                 flag = name.replace("_", "-")
-                raise UsageError(f"--{flag} must be at least {least}, got {value}.")
+                raise ConfigError(f"--{flag} must be at least {least}, got {value}.")
         if self.data_root is not None and not self.data_root.is_dir():
-            raise UsageError(f"--data-root: no folder {self.data_root}.")
+            raise ConfigError(f"--data-root: no folder {self.data_root}.")
         if self.frost_dir is not None:
             frost_photographs(self.frost_dir)
-        check_device(self.device)
+        device_named(self.device)
         own = [read_benchmark(file) for file in self.benchmarks]
         if len({row.name for row in own}) < len(own):
-            raise UsageError("--benchmark has two files of one name.")
+            raise ConfigError("--benchmark has two files of one name.")
         rows = choose(self.suites, own)
         self._check_folders(rows)
         generator = Generator(self.seed, self.frost_dir)
@@ -122,21 +127,21 @@ class Options:
         request = Request(rows, places, named, self.max_images, self.verify, attacks)
         if not any(places.source(row) for row in rows):
             looked = "; ".join(f"{row.name}: {places.looked(row)}" for row in rows)
-            raise UsageError(f"no benchmark is there. {looked}")
+            raise ConfigError(f"no benchmark is there. {looked}")
         return request
 
     def _attacks(self) -> list[Attack]:
         if not self.attacks:
             if self.eps is not None or self.attack_steps is not None or self.norm != "linf":
-                raise UsageError("--eps, --norm and --attack-steps go with --attack.")
+                raise ConfigError("--eps, --norm and --attack-steps go with --attack.")
             return []
         if self.eps is None:
-            raise UsageError("--attack needs --eps, in pixels of [0, 1], such as 4/255.")
+            raise ConfigError("--attack needs --eps, in pixels of [0, 1], such as 4/255.")
         if self.attack_steps is not None and "pgd" not in self.attacks:
-            raise UsageError("--attack-steps goes with --attack pgd: AutoAttack has its own.")
+            raise ConfigError("--attack-steps goes with --attack pgd: AutoAttack has its own.")
         if self.dtype != torch.float32:
             what = str(self.dtype).removeprefix("torch.")
-            raise UsageError(
+            raise ConfigError(
                 f"--attack needs --dtype float32, got {what}: gradients that it rounds to nothing "
                 "look like robustness."
             )
@@ -150,9 +155,9 @@ class Options:
         known = {*BENCHMARKS, *(row.name for row in rows)}
         for name, folder in self.folders.items():
             if name not in known:
-                raise UsageError(f"--folder has no suite named {name}; known: {', '.join(known)}.")
+                raise ConfigError(f"--folder has no suite named {name}; known: {', '.join(known)}.")
             if not folder.is_dir():
-                raise UsageError(f"--folder: no folder {folder} for {name}.")
+                raise ConfigError(f"--folder: no folder {folder} for {name}.")
 
 
 def evaluate(
@@ -184,19 +189,19 @@ def evaluate(
         the numbers of them.
 
     Raises:
-        UsageError: What is asked for cannot be done; one line says why.
+        ConfigError: What is asked for cannot be done; one line says why.
     """
     # Texts are taken for paths there.
     asked = Options(data_root=data_root, suites=suites, **options)  # type: ignore[arg-type]
     if not callable(transform) and not transform:
-        raise UsageError("transform has none for any protocol.")
+        raise ConfigError("transform has none for any protocol.")
     request = asked.request()
 
     def protocol(kind: str, image_size: int | None) -> Protocol:
         chosen = transform if callable(transform) else transform.get(kind)
         if chosen is None:
             known = ", ".join(transform) if isinstance(transform, Mapping) else ""
-            raise UsageError(f"transform has none for the protocol {kind}: {known}.")
+            raise ConfigError(f"transform has none for the protocol {kind}: {known}.")
         return own_protocol(kind, chosen, image_size, channels=channels)
 
     first = next(row for row in request.benchmarks if request.places.source(row))
@@ -246,41 +251,55 @@ def evaluate_subject(
         options: How it is run.
         said: Told of the report and its files, in the first process, before any process goes on.
     """
-    team = Team.join(options.device)
+    ranks, borrowed = joined(options.device, options.dist_timeout)
     try:
-        loop = make_loop(subject, team, options)
-
-        def check() -> None:
-            for flag, folder in (("--output", options.output), ("--cache", options.cache)):
-                if folder is not None:
-                    check_folder(flag, folder)
-            if options.output is not None:
-                question = asked_of(subject, request, loop.dtype)
-                claim(options.output, question, overwrite=options.overwrite)
-
-        team.by_first(check)
-        report = run(request, subject, loop, Cache(options.cache), options.output)
-
-        def finish() -> None:
-            files = []
-            if options.output is not None:
-                files += write_report(report, options.output)
-                files += plot_report(report, options.output)
-                page = options.output / "report.html"
-                write_atomically(page, to_html([report], [report.model["name"]]).encode())
-                files.append(page)
-            if said is not None:
-                said(report, files)
-
-        # No process leaves before the files are there: torchrun ends all when one leaves with gaps.
-        team.by_first(finish)
-        team.wait()
-        return report
+        with in_contact(ranks):
+            return _evaluated(subject, request, options, ranks, said)
+    except LostRankError:
+        borrowed = True  # to leave would wait for the lost one
+        raise
     finally:
-        team.leave()
+        if not borrowed:
+            leave()
 
 
-def make_loop(subject: Subject, team: Team, options: Options) -> Loop:
+def _evaluated(
+    subject: Subject,
+    request: Request,
+    options: Options,
+    ranks: Ranks,
+    said: Callable[[Report, list[Path]], None] | None,
+) -> Report:
+    loop = make_loop(subject, ranks, options)
+
+    def check() -> None:
+        for flag, folder in (("--output", options.output), ("--cache", options.cache)):
+            if folder is not None:
+                check_folder(flag, folder)
+        if options.output is not None:
+            question = asked_of(subject, request, loop.dtype)
+            claim(options.output, question, overwrite=options.overwrite)
+
+    by_primary(ranks, check)
+    report = run(request, subject, loop, Cache(options.cache), options.output)
+
+    def finish() -> None:
+        files = []
+        if options.output is not None:
+            files += write_report(report, options.output)
+            files += plot_report(report, options.output)
+            page = options.output / "report.html"
+            write_atomically(page, to_html([report], [report.model["name"]]).encode())
+            files.append(page)
+        if said is not None:
+            said(report, files)
+
+    # No process leaves before the files are there: torchrun ends all when one leaves with gaps.
+    by_primary(ranks, finish)
+    return report
+
+
+def make_loop(subject: Subject, ranks: Ranks, options: Options) -> Loop:
     """How the cells are run."""
-    model = subject.model.to(team.device)
-    return Loop(model, team, options.batch_size, options.workers, options.dtype)
+    model = subject.model.to(ranks.device)
+    return Loop(model, ranks, options.batch_size, options.workers, options.dtype)

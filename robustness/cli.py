@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,15 +15,16 @@ from robustness.data import doctor
 from robustness.data.benchmarks import Benchmark, choose
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
-from robustness.errors import UsageError, ending
+from robustness.errors import ending
 from robustness.reporting.report import to_markdown
 from robustness.rules.results import Report
 from robustness.running.attacks import ATTACKS, NORMS, STEPS
 from robustness.running.cache import Cache
 from robustness.running.describe import describe
-from robustness.running.loop import Team, spare_workers
+from robustness.running.loop import spare_workers
 from robustness.running.subject import Subject, build_subject
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
+from vit_ls.job import Ranks, device_named
 from vit_ls.run import run_settings
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -37,11 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 for a complete answer, 1 for one with gaps, 2 for a user's mistake, 130 after Ctrl-C.
     """
     args = _parser().parse_args(argv)
-    # Of the processes that torchrun starts, the first one speaks.
-    first = os.environ.get("RANK", "0") == "0"
-    level = logging.INFO if first else logging.WARNING
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
     logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr)
-    return ending(lambda: _doctor(args) if args.doctor else _main(args), speaks=first)
+    return ending("python -m robustness", lambda: (_doctor if args.doctor else _main)(args))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,8 +81,10 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--dry-run", action="store_true", help="say what would be run")
     how.add_argument("--batch-size", type=int, default=64)
     how.add_argument("--workers", type=int, default=spare_workers(), help="processes that read")
-    how.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    how.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
     how.add_argument("--dtype", choices=_DTYPES, default="float32")
+    how.add_argument("--dist-timeout", type=float, default=Options.dist_timeout,
+                     help="seconds until a lost process ends the run")  # fmt: skip
     how.add_argument("--output", type=Path, help="default: output/robustness/MODEL-WEIGHTS")
     how.add_argument("--overwrite", action="store_true",
                      help="write where the report of another run lies")  # fmt: skip
@@ -98,8 +98,7 @@ def _main(args: argparse.Namespace) -> int:
     request = options.request()
     subject = _subject(args, request.benchmarks)
     if args.dry_run:
-        team = Team(torch.device(args.device))
-        loop = make_loop(subject, team, options)
+        loop = make_loop(subject, Ranks(device_named(args.device)), options)
         sys.stdout.write("\n".join(describe(request, subject, loop, Cache(options.cache))) + "\n")
         return 0
     if options.output is None:
@@ -112,14 +111,14 @@ def _main(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     if args.model is None:
-        raise UsageError("--model is needed.")
+        raise ConfigError("--model is needed.")
     sources = [args.checkpoint is not None, args.pretrained, args.random_weights]
     if sum(sources) != 1:
-        raise UsageError("give one of --checkpoint FILE, --pretrained and --random-weights.")
+        raise ConfigError("give one of --checkpoint FILE, --pretrained and --random-weights.")
     if args.weights != "best" and args.checkpoint is None:
-        raise UsageError("--weights needs --checkpoint FILE.")
+        raise ConfigError("--weights needs --checkpoint FILE.")
     if args.img_size is not None and args.img_size < 1:
-        raise UsageError(f"--img-size must be at least 1, got {args.img_size}.")
+        raise ConfigError(f"--img-size must be at least 1, got {args.img_size}.")
 
 
 def _options(args: argparse.Namespace) -> Options:
@@ -135,7 +134,7 @@ def _options(args: argparse.Namespace) -> Options:
 def _folder(text: str) -> tuple[str, Path]:
     name, equals, folder = text.partition("=")
     if not equals:
-        raise UsageError(f"--folder must be NAME=FOLDER, got {text}.")
+        raise ConfigError(f"--folder must be NAME=FOLDER, got {text}.")
     return name, Path(folder)
 
 
@@ -153,20 +152,13 @@ def _subject(args: argparse.Namespace, rows: Sequence[Benchmark]) -> Subject:
         pretrained=args.pretrained,
         num_classes=args.num_classes or own_head,
         img_size=args.img_size,
-        **_model_kwargs(args.model_kwargs),
+        **mapping(args.model_kwargs, "--model-kwargs"),
     )
-
-
-def _model_kwargs(words: list[str]) -> dict[str, Any]:
-    try:
-        return mapping(words, "--model-kwargs")
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
 
 
 def _doctor(args: argparse.Namespace) -> int:
     if args.data_root is None or not args.data_root.is_dir():
-        raise UsageError(f"--data-root: no folder {args.data_root}.")
+        raise ConfigError(f"--data-root: no folder {args.data_root}.")
     own = [read_benchmark(file) for file in args.benchmark]
     rows = choose(args.suites, own) if args.suites or own else doctor.all_rows()
     places = Places(args.data_root, folders=dict(_folder(text) for text in args.folder))

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("reports", nargs="+", type=Path, metavar="report.json")
     parser.add_argument("--output", type=Path, default=Path("output/robustness/comparison"))
     args = parser.parse_args(argv)
-    return ending(lambda: _main(args))
+    return ending("python -m robustness.compare", lambda: _main(args))
 
 
 def _main(args: argparse.Namespace) -> int:

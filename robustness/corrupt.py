@@ -26,8 +26,9 @@ from robustness.data.images import Generator, described, read_file, resize_and_c
 from robustness.data.layouts import IMAGE_TYPES, is_junk
 from robustness.data.listing import Sample
 from robustness.data.sources import MANIFEST, read_manifest
-from robustness.errors import UsageError, ending, leave_interrupts, shown, uninterrupted
+from robustness.errors import ending, leave_interrupts, shown, uninterrupted
 from robustness.files import write_atomically
+from vit_ls.config import ConfigError
 from vit_ls.data.pictures import PictureError, opened
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def write_corrupted(job: Job, *, workers: int = 0) -> list[str]:
         The images that cannot be read.
 
     Raises:
-        UsageError: `src` has no images, or `dst` holds files that were not made by this job.
+        ConfigError: `src` has no images, or `dst` holds files that were not made by this job.
     """
     keys = sorted(
         path.relative_to(job.src).as_posix()
@@ -78,16 +79,16 @@ def write_corrupted(job: Job, *, workers: int = 0) -> list[str]:
         if path.suffix.lower() in IMAGE_TYPES
     )
     if not keys:
-        raise UsageError(f"--src has no images: {job.src}.")
+        raise ConfigError(f"--src has no images: {job.src}.")
     odd = [shown(key) for key in keys if shown(key) != key]
     if odd:
-        raise UsageError(f"--src has names that are not UTF-8, rename them: {some(odd)}.")
+        raise ConfigError(f"--src has names that are not UTF-8, rename them: {some(odd)}.")
     made = read_manifest(job.dst)
     if made not in (None, job.manifest):
-        raise UsageError(f"--dst holds images made otherwise ({described(made)}).")
+        raise ConfigError(f"--dst holds images made otherwise ({described(made)}).")
     foreign = [*_unexpected(job, keys), *_flat(_map(partial(_not_ours, job), keys, workers))]
     if foreign:
-        raise UsageError(
+        raise ConfigError(
             f"--dst holds {len(foreign)} files that this command did not make of --src: "
             f"{some(sorted(foreign))}; move them away, or name another folder."
         )
@@ -221,14 +222,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--frost-dir", type=Path, help="photographs of frost")
     parser.add_argument("--keep-size", action="store_true", help="no resize 256 and crop 224")
     args = parser.parse_args(argv)
-    return ending(lambda: _main(args))
+    return ending("python -m robustness.corrupt", lambda: _main(args))
 
 
 def _main(args: argparse.Namespace) -> int:
     cells = tuple(c for c in grid(args.corruptions) if int(c.split("/")[1]) in args.severities)
     generator = Generator(args.seed, args.frost_dir, as_files=False)
     if not args.src.is_dir():
-        raise UsageError(f"--src: no folder {args.src}.")
+        raise ConfigError(f"--src: no folder {args.src}.")
     if args.frost_dir is not None:
         frost_photographs(args.frost_dir)
     job = Job(args.src, args.dst, cells, generator, args.keep_size)

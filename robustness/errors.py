@@ -1,48 +1,42 @@
-"""How a command ends: the one exception for a user's mistake, and the exit status."""
+"""How a command ends, and Ctrl-C while processes start."""
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from vit_ls.config import ConfigError
+from vit_ls.job import command_line
 
 _HEARD: list[int] = []
 _WAITING: list[bool] = []
 """Ctrl-C that came while a command runs, and blocks that it waits for."""
 
-INTERRUPTED = 130
-"""Status after Ctrl-C, as shells have it: 128 and the number of the signal."""
 
-
-class UsageError(ValueError):
-    """What was asked for cannot be done; the message is one line that says why."""
-
-
-def ending(work: Callable[[], int], *, speaks: bool = True) -> int:
+def ending(name: str, work: Callable[[], int]) -> int:
     """Run a command to its exit status; what a user or the outside can cause is one line.
 
     Args:
-        work: The command.
-        speaks: Whether this process says it; of several, one does.
+        name: Of the command.
+        work: It.
 
     Returns:
         What `work` gives; 2 for a user's mistake or what the system refuses, 130 after Ctrl-C.
     """
-    try:
+
+    def run() -> int:
         with _heard():
             return work()
-    except UsageError as error:
-        said, status = f"error: {error}", 2
-    # What the system refuses at a place without a message of its own: the error names the file.
-    except OSError as error:
-        said, status = f"error: {error}", 2
-    except KeyboardInterrupt:
-        said = "interrupted: what is finished is kept, the same command goes on from there."
-        status = INTERRUPTED
-    if speaks:
-        sys.stderr.write(f"{said}\n")
-    return status
+
+    return command_line(
+        name,
+        run,
+        refused=ConfigError.status,
+        interrupted="interrupted: what is finished is kept, the same command goes on from there.",
+        # Of the processes that torchrun starts, the first one speaks.
+        speaks=os.environ.get("RANK", "0") == "0",
+    )
 
 
 @contextmanager
@@ -90,12 +84,6 @@ def uninterrupted() -> Iterator[None]:
 def leave_interrupts(_: int = 0) -> None:
     """Ignore Ctrl-C, which reaches all processes of a terminal: the first one ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def shown(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 from vit_ls.errors import CheckpointError
 from vit_ls.run.checkpoint import write_whole
 
@@ -11,22 +11,22 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` in one step: after a crash there is the old or the new content, whole.
 
     Raises:
-        UsageError: It cannot be written.
+        ConfigError: It cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, lambda file: file.write(content))
     except OSError as error:
-        raise UsageError(f"{path.parent} cannot be made: {error.strerror}.") from error
+        raise ConfigError(f"{path.parent} cannot be made: {error.strerror}.") from error
     except CheckpointError as error:
-        raise UsageError(str(error)) from error
+        raise ConfigError(str(error)) from error
 
 
 def check_folder(flag: str, folder: Path) -> None:
     """Make a folder and try to write in it, before hours are spent on what goes there.
 
     Raises:
-        UsageError: It cannot be written to.
+        ConfigError: It cannot be written to.
     """
     probe = folder / ".writable"
     try:
@@ -34,4 +34,4 @@ def check_folder(flag: str, folder: Path) -> None:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise UsageError(f"{flag}: {folder} cannot be written to: {error.strerror}.") from error
+        raise ConfigError(f"{flag}: {folder} cannot be written to: {error.strerror}.") from error

@@ -11,11 +11,12 @@ from robustness.data.benchmarks import Benchmark, choose
 from robustness.data.images import Generator
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
-from robustness.errors import UsageError, ending
+from robustness.errors import ending
 from robustness.files import write_atomically
 from robustness.reporting.analysis import Run
 from robustness.reporting.comparison import distinct_names
 from robustness.reporting.page import WorstImage, to_html
+from vit_ls.config import ConfigError
 
 _SIDE = 160
 
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the generated corruptions")
     parser.add_argument("--frost-dir", type=Path)
     args = parser.parse_args(argv)
-    return ending(lambda: _main(args))
+    return ending("python -m robustness.page", lambda: _main(args))
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -67,20 +68,20 @@ def _worst(
     result = run.report.result(benchmark)
     tables = {} if result is None else run.tables(result)
     if cell not in tables:
-        raise UsageError(f"--worst: {run.folder} has no whole cell {benchmark}:{cell}.")
+        raise ConfigError(f"--worst: {run.folder} has no whole cell {benchmark}:{cell}.")
     (row,) = choose([benchmark], own)
     if row.frames:
-        raise UsageError(f"--worst shows images, and {benchmark} holds videos.")
+        raise ConfigError(f"--worst shows images, and {benchmark} holds videos.")
     source = places.source(row)
     if source is None:
-        raise UsageError(f"--worst: {benchmark} is {places.looked(row)}.")
+        raise ConfigError(f"--worst: {benchmark} is {places.looked(row)}.")
     samples = {sample.key: sample for sample in source.listing(cell).samples}
     table = tables[cell]
     order = np.argsort(-table.confidence, kind="stable")
     for place in [int(k) for k in order if not table.right[k]][:count]:
         key = table.names[place]
         if key not in samples:
-            raise UsageError(f"--worst: {key} of {benchmark}:{cell} is not in the data any more.")
+            raise ConfigError(f"--worst: {key} of {benchmark}:{cell} is not in the data any more.")
         picture = source.read(samples[key], cell)
         assert not isinstance(picture, list)
         picture.thumbnail((_SIDE, _SIDE))

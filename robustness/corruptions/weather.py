@@ -9,7 +9,7 @@ from PIL import Image
 
 from robustness.corruptions import filters
 from robustness.corruptions.filters import Array
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 from vit_ls.data.pictures import read_picture
 
 Rng = np.random.RandomState
@@ -79,12 +79,12 @@ def frost_photographs(folder: Path) -> tuple[Path, ...]:
     The release lists frost1 to frost6 and draws a number below five.
 
     Raises:
-        UsageError: There are none.
+        ConfigError: There are none.
     """
     files = folder.iterdir() if folder.is_dir() else ()
     photos = tuple(sorted(p for p in files if p.suffix.lower() in _PHOTO_TYPES))
     if not photos:
-        raise UsageError(f"--frost-dir must hold .jpg or .png photographs of frost, got {folder}.")
+        raise ConfigError(f"--frost-dir must hold .jpg or .png photographs of frost, got {folder}.")
     return photos[:-1] if [p.stem for p in photos] == _RELEASED_FROST else photos
 
 

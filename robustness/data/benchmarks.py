@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robustness.corruptions import CORRUPTIONS, SEVERITIES
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 
 IN_MCE = tuple(name for name, row in CORRUPTIONS.items() if row.group != "extra")
 EXTRA = tuple(name for name, row in CORRUPTIONS.items() if row.group == "extra")
@@ -271,7 +271,7 @@ def choose(suites: Iterable[str] | None, own: Iterable[Benchmark] = ()) -> list[
         own: Benchmarks of one's own, which come after the table's.
 
     Raises:
-        UsageError: A name is unknown.
+        ConfigError: A name is unknown.
     """
     mine = {row.name: row for row in own}
     if suites is None:
@@ -283,6 +283,6 @@ def choose(suites: Iterable[str] | None, own: Iterable[Benchmark] = ()) -> list[
         if suite not in known:
             near = difflib.get_close_matches(suite, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}."
-            raise UsageError(f"--suites has no suite named {suite}{hint}")
+            raise ConfigError(f"--suites has no suite named {suite}{hint}")
         chosen.update(_SUITES.get(suite, (suite,)))
     return [row for name, row in rows.items() if name in chosen]

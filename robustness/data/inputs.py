@@ -12,7 +12,8 @@ from torch.utils.data import Dataset
 from robustness.data.gaps import Kind
 from robustness.data.images import Picture, probe_picture
 from robustness.data.listing import Sample
-from robustness.errors import UsageError, first_line
+from vit_ls.config import ConfigError
+from vit_ls.errors import one_line
 
 _SIZES = ((300, 400), (500, 375), (224, 224))
 """Height and width of the fixed pictures for benchmarks whose images vary."""
@@ -56,14 +57,14 @@ def as_input(transform: Callable[[Image.Image], Any], picture: Image.Image) -> t
     """What the transform makes of a picture: [C, H, W].
 
     Raises:
-        UsageError: It is something else.
+        ConfigError: It is something else.
     """
     found = transform(picture)
     if not isinstance(found, torch.Tensor):
-        raise UsageError(f"transform must give a tensor [C, H, W], got {type(found).__name__}.")
+        raise ConfigError(f"transform must give a tensor [C, H, W], got {type(found).__name__}.")
     if found.ndim != 3:
         shape = tuple(found.shape)
-        raise UsageError(f"transform must give a tensor [C, H, W], got one of shape {shape}.")
+        raise ConfigError(f"transform must give a tensor [C, H, W], got one of shape {shape}.")
     return found
 
 
@@ -131,11 +132,11 @@ class CellImages(Dataset[Item]):
         try:
             tensors = [as_input(self.transform, image.convert(self.mode)) for image in images]
             pixels = torch.stack(tensors) if self.frames else tensors[0]
-        except UsageError as error:
+        except ConfigError as error:
             return Item(None, sample.target, index, failure=str(error))
         # Whatever a foreign transform raises for an image that it does not take.
         except Exception as error:
-            said = f"transform cannot take {sample.key}: {first_line(error)}"
+            said = f"transform cannot take {sample.key}: {one_line(error)}"
             return Item(None, sample.target, index, failure=said)
         return Item(pixels, sample.target, index)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from timm.data import ImageNetInfo, RealLabelsImagenet
 
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 
 _TIMM = resources.files("timm.data") / "_info"
 _OURS = Path(__file__).parent / "tables"
@@ -62,7 +62,7 @@ def objectnet_targets(names_of: dict[str, str]) -> dict[str, int]:
         names_of: Label to the names of ImageNet's classes, divided by "; ", as released.
 
     Raises:
-        UsageError: A name is unknown, or the classes of a label are not one of ObjectNet's.
+        ConfigError: A name is unknown, or the classes of a label are not one of ObjectNet's.
     """
     info = ImageNetInfo("imagenet-1k")
     indices: dict[str, set[int]] = {}
@@ -78,6 +78,6 @@ def objectnet_targets(names_of: dict[str, str]) -> dict[str, int]:
             if classes[index] >= 0
         }
         if len(own) != 1:
-            raise UsageError(f"ObjectNet's label {label} is no one class of ImageNet: {names}.")
+            raise ConfigError(f"ObjectNet's label {label} is no one class of ImageNet: {names}.")
         targets[label] = own.pop()
     return targets

@@ -14,7 +14,8 @@ from robustness.data import labels
 from robustness.data.benchmarks import Benchmark
 from robustness.data.gaps import Gap, Kind, some
 from robustness.data.listing import Listing, Sample
-from robustness.errors import UsageError, shown
+from robustness.errors import shown
+from vit_ls.config import ConfigError
 
 IMAGE_TYPES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 VIDEO_TYPES = (".mp4",)
@@ -224,7 +225,7 @@ def _of_objectnet(folder: Path, _: Path) -> Classify:
         files = [folder / "mappings" / f"{name}.json" for name in _OBJECTNET_FILES]
         label_of, names_of = (json.loads(file.read_text()) for file in files)
     except (OSError, ValueError) as error:
-        raise UsageError(
+        raise ConfigError(
             f"imagenet-objectnet needs {folder}/mappings as released: {error}."
         ) from None
     targets = labels.objectnet_targets(names_of)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from robustness.data.benchmarks import BENCHMARKS, SINGLE, Benchmark, grid
-from robustness.errors import UsageError
 from vit_ls.config import ConfigError, yaml_entries
 
 _LAYOUTS = ("classes", "cells", "corruptions", "arrays")
@@ -45,17 +44,14 @@ def read_benchmark(file: Path) -> Benchmark:
     ("unchanged", or "model" for its own resize and crop); `rule` ("plain").
 
     Raises:
-        UsageError: The file cannot be read, or a key is unknown, missing or of another kind.
+        ConfigError: The file cannot be read, or a key is unknown, missing or of another kind.
     """
-    try:
-        content = {key: value for key, value, _ in yaml_entries(file, "--benchmark")}
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
+    content = {key: value for key, value, _ in yaml_entries(file, "--benchmark")}
     _check(file, content)
     _check_names(file, content)
     row = _row(file, content)
     if row.name in BENCHMARKS:
-        raise UsageError(f"{file}: name is that of a known benchmark, {row.name}.")
+        raise ConfigError(f"{file}: name is that of a known benchmark, {row.name}.")
     return row
 
 
@@ -64,14 +60,14 @@ def _check(file: Path, content: dict[Any, Any]) -> None:
         if key not in _KEYS:
             near = difflib.get_close_matches(str(key), _KEYS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_KEYS)}."
-            raise UsageError(f"{file} has an unknown key {key}; {hint}")
+            raise ConfigError(f"{file} has an unknown key {key}; {hint}")
         if not isinstance(value, _KEYS[key]) or isinstance(value, bool):
-            raise UsageError(f"{file}: {key} is of another kind: {value!r}.")
+            raise ConfigError(f"{file}: {key} is of another kind: {value!r}.")
         if isinstance(value, int) and value < 1:
-            raise UsageError(f"{file}: {key} must be at least 1, got {value}.")
+            raise ConfigError(f"{file}: {key} must be at least 1, got {value}.")
     missing = [key for key in _NEEDED if key not in content]
     if missing:
-        raise UsageError(f"{file} lacks {', '.join(missing)}.")
+        raise ConfigError(f"{file} lacks {', '.join(missing)}.")
     for key, known in (
         ("layout", _LAYOUTS),
         ("rule", _RULES),
@@ -79,13 +75,13 @@ def _check(file: Path, content: dict[Any, Any]) -> None:
         *([("classes", _NAMINGS)] if isinstance(content["classes"], str) else []),
     ):
         if content.get(key, known[0]) not in known:
-            raise UsageError(
+            raise ConfigError(
                 f"{file}: {key} must be one of {', '.join(known)}, got {content[key]}."
             )
     needed = {"corruptions": "corruptions", "arrays": "corruptions", "cells": "cells"}
     wanted = {needed[content["layout"]]} if content["layout"] in needed else set()
     if wanted != content.keys() & {"corruptions", "cells"}:
-        raise UsageError(
+        raise ConfigError(
             f"{file}: layouts corruptions and arrays need the key corruptions, layout cells needs "
             "the key cells, and no other layout takes them."
         )
@@ -97,21 +93,21 @@ def _check_names(file: Path, content: dict[str, Any]) -> None:
         names = [str(name) for name in ([given] if isinstance(given, str) else given)]
         for name in names:
             if not _NAME.fullmatch(name):
-                raise UsageError(
+                raise ConfigError(
                     f"{file}: {key} must be of letters, digits, spaces and . _ + -, and begin with "
                     f"a letter or digit, got {name!r}."
                 )
         if len(set(names)) < len(names):
-            raise UsageError(f"{file}: {key} has a name twice.")
+            raise ConfigError(f"{file}: {key} has a name twice.")
 
 
 def _check_rule(file: Path, content: dict[str, Any], count: int) -> None:
     """Whether the benchmark's classes are those that the rule knows."""
     rule, classes = content.get("rule", "plain"), content["classes"]
     if content["layout"] == "arrays" and rule != "plain":
-        raise UsageError(f"{file}: layout arrays goes with rule plain, got {rule}.")
+        raise ConfigError(f"{file}: layout arrays goes with rule plain, got {rule}.")
     if rule in ("a", "r") and (classes != "wnid" or count != _IMAGENET):
-        raise UsageError(
+        raise ConfigError(
             f"{file}: rule {rule} is for 200 of ImageNet's 1000 classes and needs classes: wnid "
             f"without num_classes, got classes: {classes} and {count} of them."
         )
@@ -119,7 +115,7 @@ def _check_rule(file: Path, content: dict[str, Any], count: int) -> None:
     if rule == "in9" and (
         isinstance(classes, str) or length != _NINE or count not in (_NINE, _IMAGENET)
     ):
-        raise UsageError(
+        raise ConfigError(
             f"{file}: rule in9 needs nine classes, of a model of 9 or (num_classes) 1000, got "
             f"classes: {classes} and num_classes {count}."
         )
@@ -135,12 +131,12 @@ def _row(file: Path, content: dict[str, Any]) -> Benchmark:
         given = tuple(str(name) for name in given)
         count = count or len(given)
         if len(set(given)) < len(given):
-            raise UsageError(f"{file}: classes has a name twice.")
+            raise ConfigError(f"{file}: classes has a name twice.")
     if count is None:
-        raise UsageError(f"{file} lacks num_classes, which classes: {given} needs.")
+        raise ConfigError(f"{file} lacks num_classes, which classes: {given} needs.")
     least = lengths.get(given, 1) if isinstance(given, str) else len(given)
     if count < least:
-        raise UsageError(f"{file}: num_classes must be at least the {least} classes, got {count}.")
+        raise ConfigError(f"{file}: num_classes must be at least the {least} classes, got {count}.")
     _check_rule(file, content, count)
     rule = content.get("rule", "plain")
     if rule in ("a", "r"):

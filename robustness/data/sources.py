@@ -18,7 +18,7 @@ from robustness.data.gaps import Gap, Kind
 from robustness.data.images import CROP, Generator, Picture, described, read_file
 from robustness.data.listing import Listing, Sample, digest
 from robustness.data.videos import needed, read_frames
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 from vit_ls.data.digits import Digits
 
 OWN = "the owner's files"
@@ -32,7 +32,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     """What made the images of a folder; None where nothing says that they were made.
 
     Raises:
-        UsageError: The manifest is damaged.
+        ConfigError: The manifest is damaged.
     """
     file = folder / MANIFEST
     try:
@@ -41,7 +41,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{file} is damaged: {error!r}.") from None
+        raise ConfigError(f"{file} is damaged: {error!r}.") from None
     return made
 
 
@@ -117,7 +117,7 @@ class ArraySource(Source):
         return self.benchmark.cells
 
     def _files(self, cell: str) -> tuple[Path, Path]:
-        return self.folder / f"{cell.split('/')[0]}.npy", self.folder / "labels.npy"
+        return self.folder / f"{cell.split('/', maxsplit=1)[0]}.npy", self.folder / "labels.npy"
 
     @cached_property
     def _arrays(self) -> dict[Path, Any]:
@@ -157,7 +157,7 @@ class ArraySource(Source):
             shapes = f"{pictures.dtype} {pictures.shape}, labels {labels.shape}"
             text = f"arrays must be uint8 [N, H, W, 3] and labels [N], got {shapes}"
             return Gap(Kind.UNREADABLE, text)
-        corruption, count = cell.split("/")[0], self.benchmark.images
+        corruption, count = cell.split("/", maxsplit=1)[0], self.benchmark.images
         steps = sum(name.split("/")[0] == corruption for name in self.benchmark.cells)
         if len(pictures) != steps * count:
             return Gap(
@@ -243,7 +243,7 @@ class DigitsSource(GeneratedSource):
         try:
             self.digits = Digits(held_out=True)
         except ModuleNotFoundError as error:
-            raise UsageError("the digits need scikit-learn: pip install -e '.[demo]'") from error
+            raise ConfigError("the digits need scikit-learn: pip install -e '.[demo]'") from error
 
     def listing(self, cell: str) -> Listing:
         """The held-out digits, named by their class and place."""
@@ -293,7 +293,7 @@ class Places:
         """The source of a benchmark, or None where its folder is not there.
 
         Raises:
-            UsageError: The benchmark needs a data root and there is none.
+            ConfigError: The benchmark needs a data root and there is none.
         """
         if benchmark.layout == "digits":
             bare = Generator(self.generator.seed, self.generator.frost_dir, as_files=False)
@@ -325,5 +325,5 @@ class Places:
         if row.name in self.folders:
             return self.folders[row.name] if self.folders[row.name].is_dir() else None
         if self.root is None:
-            raise UsageError(f"--data-root is needed for {row.name}.")
+            raise ConfigError(f"--data-root is needed for {row.name}.")
         return layouts.find(row, self.root)

@@ -5,7 +5,7 @@ from typing import Any
 
 from PIL import Image
 
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 
 
 def read_frames(path: Path) -> list[Image.Image]:
@@ -13,7 +13,7 @@ def read_frames(path: Path) -> list[Image.Image]:
 
     Raises:
         OSError: The file cannot be read or is damaged.
-        UsageError: PyAV is not installed.
+        ConfigError: PyAV is not installed.
     """
     av = needed()
     try:
@@ -28,10 +28,10 @@ def needed() -> Any:
     """The library.
 
     Raises:
-        UsageError: It is not installed.
+        ConfigError: It is not installed.
     """
     try:
         import av
     except ModuleNotFoundError as error:
-        raise UsageError("videos need PyAV: pip install -e '.[videos]'.") from error
+        raise ConfigError("videos need PyAV: pip install -e '.[videos]'.") from error
     return av

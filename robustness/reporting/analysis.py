@@ -12,7 +12,6 @@ import numpy as np
 
 from robustness.corruptions import CORRUPTIONS
 from robustness.data.benchmarks import IN_MCE, PERTURBATIONS, SINGLE
-from robustness.errors import UsageError
 from robustness.reporting.comparison import BY_NAME, differences, verified
 from robustness.reporting.published import published_pairs
 from robustness.reporting.report import read_report
@@ -27,6 +26,7 @@ from robustness.rules.metrics import (
 from robustness.rules.results import Report, Result
 from robustness.running import predictions
 from robustness.running.predictions import Table
+from vit_ls.config import ConfigError
 from vit_ls.style import markdown_table
 
 
@@ -68,7 +68,7 @@ class Run:
         """The predictions of the whole cells of a result.
 
         Raises:
-            UsageError: They are missing, damaged or of another run.
+            ConfigError: They are missing, damaged or of another run.
         """
         found = {}
         for cell in result.cells:
@@ -77,7 +77,7 @@ class Run:
                 continue
             table = predictions.read(self.folder, result.benchmark, cell)
             if (len(table.names), int(table.right.sum())) != (counts["images"], counts["top1"]):
-                raise UsageError(
+                raise ConfigError(
                     f"{self.folder}: the predictions of {result.benchmark} {cell} are of another "
                     f"run: {int(table.right.sum())}/{len(table.names)} right, "
                     f"the report has {counts['top1']}/{counts['images']}."
@@ -85,7 +85,7 @@ class Run:
             if "flips" in counts and (
                 table.flips is None or int(table.flips.sum()) != counts["flips"]
             ):
-                raise UsageError(
+                raise ConfigError(
                     f"{self.folder}: the predictions of {result.benchmark} {cell} are of another "
                     f"run: they have not the {counts['flips']} flips of the report."
                 )

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from robustness.errors import UsageError
 from robustness.files import write_atomically
 from robustness.reporting.published import published
 from robustness.rules.metrics import Metric, corruptions_of, metrics, severity_errors
 from robustness.rules.results import Report, Result
+from vit_ls.config import ConfigError
 from vit_ls.style import markdown_table
 
 
@@ -32,14 +32,14 @@ def read_report(path: Path) -> Report:
     """Read report.json.
 
     Raises:
-        UsageError: It is not there, or is no report.
+        ConfigError: It is not there, or is no report.
     """
     try:
         return Report.from_dict(json.loads(path.read_text()))
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} is not a report.json of this suite.") from error
+        raise ConfigError(f"{path} is not a report.json of this suite.") from error
 
 
 def to_json(report: Report) -> str:

@@ -12,9 +12,10 @@ from torchvision.transforms import functional as TF
 
 from robustness.data.images import probe_picture
 from robustness.data.inputs import as_input, probe_pictures
-from robustness.errors import UsageError, first_line
 from robustness.rules.geometry import geometry
 from robustness.rules.randomness import drawing
+from vit_ls.config import ConfigError
+from vit_ls.errors import one_line
 
 Transform = Callable[[Image.Image], torch.Tensor]
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
@@ -73,19 +74,19 @@ class Protocol:
             normalisation: What it ends with.
 
         Raises:
-            UsageError: The transform draws random numbers, or gives no tensors of images.
+            ConfigError: The transform draws random numbers, or gives no tensors of images.
         """
         pictures = probe_pictures(image_size, "L" if channels == 1 else "RGB")
         (probes, refusal), drew = drawing(lambda: _try(apply, pictures), 0)
         if drew:
-            raise UsageError(
+            raise ConfigError(
                 "transform must give the same for the same image, and draws random numbers."
             )
         identity = _digest(probes)
         for seed in range(1, draws):
             (again, _), _ = drawing(lambda: _try(apply, pictures), seed)
             if _digest(again) != identity:
-                raise UsageError(
+                raise ConfigError(
                     "transform must give the same for the same image, and gives another."
                 )
         known = None if refusal else identity
@@ -170,13 +171,13 @@ def _try(transform: Transform, pictures: Sequence[Image.Image]) -> Tried:
     for picture in pictures:
         try:
             found.append(as_input(transform, picture.copy()).detach().clone())
-        except UsageError:
+        except ConfigError:
             raise
         # Whatever a foreign transform raises for a picture that it does not take.
         except Exception as error:
             refusal = refusal or (
                 f"{type(error).__name__} for a picture of {picture.height}x{picture.width}: "
-                f"{first_line(error)}"
+                f"{one_line(error)}"
             )
     return tuple(found), refusal
 

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from robustness.errors import UsageError
 from robustness.rules.protocols import Normalisation
+from vit_ls.config import ConfigError
 
 ATTACKS = {"pgd": "secml-torch", "autoattack": "pyautoattack"}
 """Attacks and the distributions that have them."""
@@ -74,18 +74,18 @@ class Attack:
             batch_size: Images that are attacked together.
 
         Raises:
-            UsageError: There is no such attack or norm, eps or the number of steps is out of range,
-                or the library is not installed.
+            ConfigError: There is no such attack or norm, eps or the number of steps is out of
+                range, or the library is not installed.
         """
         for flag, value, known in (("--attack", name, ATTACKS), ("--norm", norm, NORMS)):
             if value not in known:
-                raise UsageError(f"{flag} must be one of {', '.join(known)}, got {value}.")
+                raise ConfigError(f"{flag} must be one of {', '.join(known)}, got {value}.")
         if steps < 1:
-            raise UsageError(f"--attack-steps must be at least 1, got {steps}.")
+            raise ConfigError(f"--attack-steps must be at least 1, got {steps}.")
         try:
             library = f"{ATTACKS[name]} {version(ATTACKS[name])}"
         except PackageNotFoundError:
-            raise UsageError(
+            raise ConfigError(
                 f"--attack {name} needs {ATTACKS[name]}: pip install -e '.[attacks]'."
             ) from None
         drawn = name == "autoattack"
@@ -123,13 +123,13 @@ def _distance(eps: str | float, norm: str) -> float:
     try:
         found = float(Fraction(eps) if isinstance(eps, str) else eps)
     except (ValueError, ZeroDivisionError):
-        raise UsageError(
+        raise ConfigError(
             f"--eps must be a number or a fraction such as 8/255, got {eps}."
         ) from None
     if not 0 < found < math.inf:
-        raise UsageError(f"--eps must be above 0, got {eps}.")
+        raise ConfigError(f"--eps must be above 0, got {eps}.")
     if norm == "linf" and found > 1:
-        raise UsageError(f"--eps must be at most 1 for linf: pixels lie in [0, 1], got {eps}.")
+        raise ConfigError(f"--eps must be at most 1 for linf: pixels lie in [0, 1], got {eps}.")
     return found
 
 
@@ -193,11 +193,11 @@ class Attacked:
             name: Of the model.
 
         Raises:
-            UsageError: The values are not in [0, 1], there is no gradient, or too few classes.
+            ConfigError: The values are not in [0, 1], there is no gradient, or too few classes.
         """
         low, high = pixels.min().item(), pixels.max().item()
         if low < 0 or high > 1:
-            raise UsageError(
+            raise ConfigError(
                 "--attack needs a transform that ends with pixels in [0, 1], and a model that "
                 f"normalises them itself, got {low:.3g} to {high:.3g}."
             )
@@ -211,11 +211,11 @@ class Attacked:
                 loss = nn.functional.cross_entropy(scores, least)
                 (gradient,) = torch.autograd.grad(loss, asked, allow_unused=True)
         if gradient is None or not gradient.isfinite().all() or not gradient.any():
-            raise UsageError(f"--attack needs gradients, and {name} gives none that can be used.")
+            raise ConfigError(f"--attack needs gradients, and {name} gives none that can be used.")
         if self.attack.name == "autoattack":
             classes = scores.shape[1]
             if classes < _FEWEST_CLASSES:
-                raise UsageError(
+                raise ConfigError(
                     f"--attack autoattack needs at least {_FEWEST_CLASSES} classes, got {classes}."
                 )
             _check_size(pixels)
@@ -224,7 +224,7 @@ class Attacked:
 def _check_size(pixels: Tensor) -> None:
     side = min(pixels.shape[-2:])
     if side < _FEWEST_PIXELS:
-        raise UsageError(
+        raise ConfigError(
             f"--attack autoattack needs images of at least {_FEWEST_PIXELS} pixels a side, "
             f"got {side}."
         )

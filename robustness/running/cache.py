@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from robustness.data.listing import digest as digest_of
-from robustness.errors import UsageError
 from robustness.files import write_atomically
 from robustness.rules.judging import Counts
 from robustness.running import predictions
 from robustness.running.identity import NEAR
+from vit_ls.config import ConfigError
 
 _logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Cache:
         """The cell, or None where there is none that can be trusted.
 
         Raises:
-            UsageError: The place cannot be read.
+            ConfigError: The place cannot be read.
         """
         if self.folder is None:
             return None
@@ -64,7 +64,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise UsageError(f"--cache: {path} cannot be read: {error.strerror}.") from error
+            raise ConfigError(f"--cache: {path} cannot be read: {error.strerror}.") from error
         except (ValueError, KeyError, TypeError):
             pass
         _logger.warning("%s is damaged: the cell is evaluated again.", path)

@@ -14,7 +14,7 @@ from robustness.running.subject import Subject
 def seconds_per_image(subject: Subject, loop: Loop) -> float:
     """Time of the model alone for one image of a batch, measured once."""
     one = subject.example
-    batch = one.expand(loop.batch_size, *one.shape).to(loop.team.device)
+    batch = one.expand(loop.batch_size, *one.shape).to(loop.ranks.device)
     with torch.inference_mode():
         loop.model(batch[:1])
         began = time.perf_counter()
@@ -57,7 +57,7 @@ def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> li
     rate = seconds_per_image(subject, loop)
     lines.append(
         f"cost: {to_do} images to evaluate, about {to_do * rate / 60:.1f} min of the model alone "
-        f"at {rate * 1000:.2f} ms each on {loop.team.device}"
+        f"at {rate * 1000:.2f} ms each on {loop.ranks.device}"
         + (f", without {attacked} attacks" if attacked else "")
     )
     return lines

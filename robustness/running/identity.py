@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustness.errors import UsageError, first_line
 from robustness.rules.randomness import drawing
+from vit_ls.config import ConfigError
+from vit_ls.errors import one_line
 
 DRAWS = 4
 """How often a model is asked about the same pictures, to find random numbers."""
@@ -26,7 +27,7 @@ def weights_digest(model: nn.Module) -> str:
     """SHA-256 over the state: the same for the same numbers, whatever file they came from.
 
     Raises:
-        UsageError: An entry of the state is of a kind that has no bytes.
+        ConfigError: An entry of the state is of a kind that has no bytes.
     """
     whole = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
@@ -35,8 +36,8 @@ def weights_digest(model: nn.Module) -> str:
         # Tensors of odd layouts and foreign objects refuse in many ways.
         except Exception as error:
             kind = type(value).__name__
-            raise UsageError(
-                f"the state entry {name} ({kind}) cannot be hashed: {first_line(error)}"
+            raise ConfigError(
+                f"the state entry {name} ({kind}) cannot be hashed: {one_line(error)}"
             ) from error
     return whole.hexdigest()
 
@@ -108,7 +109,7 @@ def answers(model: nn.Module, pictures: Sequence[Tensor]) -> Tensor:
     """Scores of each picture, float32 on the CPU: [pictures, classes].
 
     Raises:
-        UsageError: The answer has another shape.
+        ConfigError: The answer has another shape.
     """
     place = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     alike = len({picture.shape for picture in pictures}) == 1
@@ -121,7 +122,7 @@ def answers(model: nn.Module, pictures: Sequence[Tensor]) -> Tensor:
 def _scores(found: Any, images: int) -> Tensor:
     if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != images:
         got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise UsageError(f"the model must answer with scores [B, classes], got {got}.")
+        raise ConfigError(f"the model must answer with scores [B, classes], got {got}.")
     return found.float().cpu()
 
 
@@ -129,7 +130,7 @@ def check_steady(model: nn.Module, pictures: Sequence[Tensor], name: str) -> Ten
     """The model's answers, where it gives the same ones each time.
 
     Raises:
-        UsageError: It draws random numbers, or its answers differ.
+        ConfigError: It draws random numbers, or its answers differ.
     """
     first, drew = drawing(lambda: answers(model, pictures), 0)
     why = "draws random numbers" if drew else ""
@@ -138,7 +139,7 @@ def check_steady(model: nn.Module, pictures: Sequence[Tensor], name: str) -> Ten
         if not near(again, first):
             why = "gives another"
     if why:
-        raise UsageError(f"{name} must answer the same to the same image in eval mode, and {why}.")
+        raise ConfigError(f"{name} must answer the same to the same image in eval mode, and {why}.")
     return first
 
 

@@ -3,116 +3,33 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from timm.utils.distributed import init_distributed_device_so
 from torch.utils.data import DataLoader
 
 from robustness.data.gaps import Gap, Kind, some
 from robustness.data.inputs import Batch, CellImages, collate
-from robustness.errors import UsageError, first_line, leave_interrupts, uninterrupted
+from robustness.errors import leave_interrupts, uninterrupted
 from robustness.rules.judging import Counts, Verdict, judge
 from robustness.running.attacks import Attacked
 from robustness.running.predictions import Table
+from vit_ls.config import ConfigError
+from vit_ls.job import Ranks, device_named, join
 
-T = TypeVar("T")
 
+def joined(device: str, timeout: float) -> tuple[Ranks, bool]:
+    """The processes that torchrun started or this one alone, and whether the caller made the group.
 
-def check_device(name: str) -> None:
-    """Whether something can be computed there.
-
-    Raises:
-        UsageError: torch knows no such device, or this machine has none.
+    Such a group is left to the caller, with its timeout.
     """
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"--device must be one that torch knows, got {name}.") from error
-    if device.type == "cuda":
-        # Not tried: each process would fill memory of the first one.
-        if not torch.cuda.is_available():
-            raise UsageError(f"--device {name}: there is no CUDA device.")
-        if (device.index or 0) >= torch.cuda.device_count():
-            count = torch.cuda.device_count()
-            raise UsageError(f"--device {name}: there are {count} CUDA devices, from cuda:0 on.")
-        return
-    try:
-        torch.zeros(1, device=device).item()
-    # What is not there, not built in or holds no numbers refuses in many ways.
-    except Exception as error:
-        raise UsageError(f"--device {name} cannot be used: {first_line(error)}") from error
-
-
-@dataclass(frozen=True)
-class Team:
-    """The processes that share the work.
-
-    Attributes:
-        device: Of this process.
-        rank: Number of this process.
-        size: Number of processes.
-        borrowed: Whether the caller has made the group, and will end it.
-    """
-
-    device: torch.device
-    rank: int = 0
-    size: int = 1
-    borrowed: bool = False
-
-    @classmethod
-    def join(cls, device: str) -> "Team":
-        """Join the processes that torchrun started, or work alone."""
-        if dist.is_available() and dist.is_initialized():
-            return cls(torch.device(device), dist.get_rank(), dist.get_world_size(), borrowed=True)
-        joined = init_distributed_device_so(device)
-        return cls(torch.device(joined["device"]), joined["global_rank"], joined["world_size"])
-
-    def everything(self, value: Any) -> list[Any]:
-        """The value of each process, in order."""
-        if self.size == 1:
-            return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
-
-    def from_first(self, value: Any) -> Any:
-        """The first process's value."""
-        box = [value]
-        if self.size > 1:
-            dist.broadcast_object_list(box)
-        return box[0]
-
-    def by_first(self, work: Callable[[], T]) -> T:
-        """What the first process's work gives, in every process; its failure is everyone's.
-
-        Raises:
-            UsageError: The work failed so.
-        """
-        found: T | None = None
-        failure: str | None = None
-        if self.rank == 0:
-            try:
-                found = work()
-            except UsageError as error:
-                failure = str(error)
-        found, failure = self.from_first((found, failure))
-        if failure is not None:
-            raise UsageError(failure)
-        return cast(T, found)
-
-    def wait(self) -> None:
-        """Go on when all processes have come here."""
-        self.everything(None)
-
-    def leave(self) -> None:
-        """End the group, if it is ours."""
-        if self.size > 1 and not self.borrowed:
-            dist.destroy_process_group()
+    if dist.is_available() and dist.is_initialized():
+        return Ranks(device_named(device), dist.get_rank(), dist.get_world_size()), True
+    return join(device, timeout), False
 
 
 @dataclass(frozen=True)
@@ -120,15 +37,15 @@ class Loop:
     """How a cell is run; none of it may change a count.
 
     Attributes:
-        model: On the team's device, in eval mode.
-        team: The processes.
+        model: On the device of `ranks`, in eval mode.
+        ranks: The processes.
         batch_size: Images per step and process.
         workers: Processes that read images.
         dtype: Of the computation.
     """
 
     model: torch.nn.Module
-    team: Team
+    ranks: Ranks
     batch_size: int = 64
     workers: int = 0
     dtype: torch.dtype = torch.float32
@@ -179,17 +96,17 @@ def run_cell(
         attacked: The attack on the images, which are then pixels in [0, 1]; None for none.
 
     Raises:
-        UsageError: The transform does not take an image, or gives no tensor of it.
+        ConfigError: The transform does not take an image, or gives no tensor of it.
     """
     began = time.monotonic()
-    batches = _batches(loop, images)[loop.team.rank :: loop.team.size]
+    batches = _batches(loop, images)[loop.ranks.rank :: loop.ranks.world_size]
     loader: DataLoader[Any] = DataLoader(
         images,
         batch_sampler=batches,
         num_workers=min(loop.workers, len(batches)),
         collate_fn=collate,
         worker_init_fn=leave_interrupts,
-        pin_memory=loop.team.device.type == "cuda",
+        pin_memory=loop.ranks.device.type == "cuda",
         # Without one of its own it draws from the caller's.
         generator=torch.Generator().manual_seed(0),
     )
@@ -215,10 +132,10 @@ def run_cell(
             rows.append(np.stack([c.double().cpu().numpy() for c in columns], axis=1))
         asked = time.monotonic()
     # One process's failure is everyone's: the others would wait for what it never sends.
-    for said in loop.team.everything(failure):
+    for said in loop.ranks.gather(failure):
         if said:
-            raise UsageError(said)
-    outcome = _join(loop.team, images, dict(counts), trouble, rows)
+            raise ConfigError(said)
+    outcome = _join(loop.ranks, images, dict(counts), trouble, rows)
     outcome.seconds = time.monotonic() - began
     outcome.waiting = waited / max(outcome.seconds, 1e-9)
     return outcome
@@ -250,7 +167,7 @@ def _judged(
     rule: str,
     attacked: Attacked | None,
 ) -> Verdict:
-    device = loop.team.device
+    device = loop.ranks.device
     pixels, targets = pixels.to(device, non_blocking=True), targets.to(device)
     model: torch.nn.Module = loop.model
     if attacked is not None:
@@ -267,7 +184,7 @@ def _judged(
 
 
 def _join(
-    team: Team,
+    ranks: Ranks,
     images: CellImages,
     counts: Counts,
     trouble: list[tuple[str, str]],
@@ -279,7 +196,7 @@ def _join(
     if images.frames:
         named += ["flips", "top5_distance"]
     own = np.concatenate(rows) if rows else np.zeros((0, 1 + len(named)))
-    parts = team.everything((counts, trouble, own))
+    parts = ranks.gather((counts, trouble, own))
     for found, lost, _ in parts:
         total.update(found)
         for what, key in lost:

@@ -17,7 +17,7 @@ try:
 except ModuleNotFoundError:
     pyarrow = None
 
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 
 _OPTIONAL = ("flips", "top5_distance")
 _TYPES = {"label": np.int32, "predicted": np.int32, "confidence": np.float32, "rank": np.int32,
@@ -104,7 +104,7 @@ def decode(content: bytes, kind: str) -> Table:
             raise ValueError(str(error)) from error
         return _table(names, columns)
     if pyarrow is None:
-        raise UsageError("predictions in Parquet need pyarrow: pip install pyarrow")
+        raise ConfigError("predictions in Parquet need pyarrow: pip install pyarrow")
     try:
         rows = pyarrow.parquet.read_table(io.BytesIO(content))
         columns = {name: rows[name].to_numpy() for name in rows.column_names if name != "name"}
@@ -135,7 +135,7 @@ def read(folder: Path, benchmark: str, cell: str) -> Table:
     """The predictions of one cell of a report.
 
     Raises:
-        UsageError: They are not there or damaged.
+        ConfigError: They are not there or damaged.
     """
     for kind in ("parquet", "npz"):
         file = file_of(folder, benchmark, cell, kind)
@@ -143,5 +143,5 @@ def read(folder: Path, benchmark: str, cell: str) -> Table:
             try:
                 return decode(file.read_bytes(), kind)
             except (OSError, ValueError) as error:
-                raise UsageError(f"{file} is damaged: {error}") from error
-    raise UsageError(f"{folder} has no predictions of {benchmark} {cell}.")
+                raise ConfigError(f"{file} is damaged: {error}") from error
+    raise ConfigError(f"{folder} has no predictions of {benchmark} {cell}.")

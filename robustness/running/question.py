@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from robustness.data.listing import digest
-from robustness.errors import UsageError, shown
+from robustness.errors import shown
 from robustness.files import write_atomically
 from robustness.running.run import Request
 from robustness.running.subject import Subject
+from vit_ls.config import ConfigError
 
 FILE = "question.json"
 """Stands beside the report from the first moment on, so that a run that ended can go on."""
@@ -39,7 +40,7 @@ def claim(folder: Path, question: dict[str, Any], *, overwrite: bool) -> None:
     """Take a folder for a question, where no other one has it.
 
     Raises:
-        UsageError: The report there answers another question, or nothing says which one.
+        ConfigError: The report there answers another question, or nothing says which one.
     """
     file = folder / FILE
     asked = json.loads(json.dumps(question))
@@ -53,8 +54,8 @@ def claim(folder: Path, question: dict[str, Any], *, overwrite: bool) -> None:
     write_atomically(file, (json.dumps(asked, indent=1) + "\n").encode())
 
 
-def _taken(folder: Path, what: str) -> UsageError:
-    return UsageError(f"--output {folder} holds {what}: name another folder, or give --overwrite.")
+def _taken(folder: Path, what: str) -> ConfigError:
+    return ConfigError(f"--output {folder} holds {what}: name another folder, or give --overwrite.")
 
 
 def _read(file: Path) -> dict[str, Any] | None:

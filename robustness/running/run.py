@@ -14,7 +14,7 @@ from robustness.data.gaps import Gap, Kind
 from robustness.data.inputs import CellImages, probe_pictures
 from robustness.data.listing import Listing, digest
 from robustness.data.sources import Places, Source
-from robustness.errors import UsageError, shown
+from robustness.errors import shown
 from robustness.files import write_atomically
 from robustness.rules.metrics import metrics
 from robustness.rules.protocols import Protocol
@@ -24,6 +24,8 @@ from robustness.running.attacks import Attack, Attacked
 from robustness.running.cache import Cache, Kept
 from robustness.running.loop import Loop, run_cell
 from robustness.running.subject import Subject
+from vit_ls.config import ConfigError
+from vit_ls.job import by_primary
 
 _logger = logging.getLogger(__name__)
 
@@ -182,7 +184,7 @@ def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
     """The benchmarks that are there, with the subject's transforms.
 
     Raises:
-        UsageError: The model has another number of classes than a benchmark needs.
+        ConfigError: The model has another number of classes than a benchmark needs.
     """
     found = [(row, request.places.source(row)) for row in request.benchmarks]
     if request.attacks:
@@ -192,7 +194,7 @@ def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
         if source is None:
             continue
         if subject.num_classes not in row.num_classes:
-            raise UsageError(
+            raise ConfigError(
                 f"{row.name} needs a model of {' or '.join(map(str, row.num_classes))} classes, "
                 f"got {subject.name} with {subject.num_classes}."
             )
@@ -209,11 +211,11 @@ def _check_attacks(request: Request, subject: Subject, rows: Sequence[Benchmark]
     """Whether what was asked for can be attacked.
 
     Raises:
-        UsageError: A suite takes no attack, or the model or its transform cannot be attacked.
+        ConfigError: A suite takes no attack, or the model or its transform cannot be attacked.
     """
     without = [row.name for row in rows if not row.takes_attacks]
     if without and (request.named or len(without) == len(rows)):
-        raise UsageError(
+        raise ConfigError(
             "--attack goes with suites of clean images under their own classes (imagenet-val, "
             f"imagenet-v2, imagenet-sketch, digits, folders of one's own), not with {without[0]}."
         )
@@ -232,7 +234,7 @@ def run(
 ) -> Report:
     """Evaluate everything that is found; the report says what is not.
 
-    Every process of the team must call it; the first one reads and writes the cache.
+    Every process of the loop must call it; the first one reads and writes the cache.
 
     Args:
         request: What is asked.
@@ -295,7 +297,7 @@ def _cell_result(
     if not cell.listing.samples:
         return CellResult({}, cell.gaps or [Gap(Kind.NO_IMAGES, "no images")], notes)
     where = f"{planned.benchmark.name} {cell.name}"
-    kept = loop.team.by_first(lambda: cache.load(cell.key, planned.answer))
+    kept = by_primary(loop.ranks, lambda: cache.load(cell.key, planned.answer))
     gaps = cell.gaps
     if kept is not None:
         _logger.info("%s: cached", where)
@@ -318,9 +320,9 @@ def _cell_result(
         gaps = gaps + outcome.gaps()
         if not outcome.gaps():
             finished = kept
-            loop.team.by_first(lambda: cache.store(cell.key, planned.answer, finished))
+            by_primary(loop.ranks, lambda: cache.store(cell.key, planned.answer, finished))
     if output is not None:
         name, written = planned.benchmark.name, kept
         file = predictions.file_of(output, name, cell.name, written.kind)
-        loop.team.by_first(lambda: write_atomically(file, written.content))
+        by_primary(loop.ranks, lambda: write_atomically(file, written.content))
     return CellResult(kept.counts, gaps, notes)

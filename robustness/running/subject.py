@@ -16,11 +16,10 @@ from timm.data import resolve_model_data_config
 import vit_ls  # noqa: F401 - registers its models with timm
 from robustness.data.labels import wnid_to_index
 from robustness.data.listing import digest
-from robustness.errors import UsageError, first_line
 from robustness.rules.protocols import Protocol, protocol_for
 from robustness.running.identity import answers, check_steady, plain_state, weights_digest
 from vit_ls.config import ConfigError
-from vit_ls.errors import CheckpointError
+from vit_ls.errors import CheckpointError, one_line
 from vit_ls.models.wrappers import Which
 from vit_ls.paper import named
 from vit_ls.run import as_trained, class_names, load_weights, named_by
@@ -107,13 +106,13 @@ def make_subject(
         which: Of a checkpoint: "raw" for its weights, "ema" for their average; else "".
 
     Raises:
-        UsageError: The answer has another shape, the model cannot take the transform's images, or
+        ConfigError: The answer has another shape, the model cannot take the transform's images, or
             it draws random numbers.
     """
     model = model.eval()
     tried = protocol(*probed)
     if not tried.probes:
-        raise UsageError(
+        raise ConfigError(
             f"transform takes none of the fixed pictures ({tried.refusal}); an image_size in the "
             "YAML of one's own benchmark sets theirs."
         )
@@ -142,22 +141,22 @@ def _taken(model: torch.nn.Module, probes: Sequence[torch.Tensor], name: str) ->
     """The pictures that the model takes.
 
     Raises:
-        UsageError: It takes none, or answers with something else than scores.
+        ConfigError: It takes none, or answers with something else than scores.
     """
     taken, refused = [], ""
     for pixels in probes:
         try:
             answers(model, [pixels])
-        except UsageError:
+        except ConfigError:
             raise
         # Whatever a foreign model raises for an input that it cannot take.
         except Exception as error:
             shape = (1, *pixels.shape)
-            refused = refused or f"{name} cannot take images {shape}: {first_line(error)}"
+            refused = refused or f"{name} cannot take images {shape}: {one_line(error)}"
         else:
             taken.append(pixels)
     if not taken:
-        raise UsageError(refused)
+        raise ConfigError(refused)
     return taken
 
 
@@ -184,12 +183,12 @@ def build_subject(
         **model_kwargs: More arguments of the model.
 
     Raises:
-        UsageError: There is no such model, or the weights are not to be had or do not fit.
+        ConfigError: There is no such model, or the weights are not to be had or do not fit.
     """
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
         near = difflib.get_close_matches(architecture, timm.list_models(), n=1)
-        raise UsageError(
+        raise ConfigError(
             f"timm has no model {name}" + (f"; did you mean {near[0]}?" if near else ".")
         )
     given = {"num_classes": num_classes, "img_size": img_size}
@@ -223,7 +222,7 @@ def _data_config(
     channels, *sides = config["input_size"]
     channels = in_chans or channels
     if channels not in (1, 3):
-        raise UsageError(f"in_chans must be 1 or 3, got {channels}.")
+        raise ConfigError(f"in_chans must be 1 or 3, got {channels}.")
     config["input_size"] = (channels, *(sides if img_size is None else (img_size, img_size)))
     for name in ("mean", "std"):
         if len(config[name]) != channels:
@@ -236,11 +235,11 @@ def _as_trained(checkpoint: Path | None, architecture: str) -> dict[str, Any]:
     if checkpoint is None:
         return {}
     if not checkpoint.is_file():
-        raise UsageError(f"--checkpoint: no file {checkpoint}.")
+        raise ConfigError(f"--checkpoint: no file {checkpoint}.")
     try:
         found = as_trained(checkpoint, architecture)
-    except (CheckpointError, ConfigError) as error:
-        raise UsageError(str(error)) from error
+    except CheckpointError as error:
+        raise ConfigError(str(error)) from error
     _check_order(checkpoint)
     return found
 
@@ -250,7 +249,7 @@ def _check_order(checkpoint: Path) -> None:
     names, numbers = class_names(checkpoint) or {}, wnid_to_index()
     for name, index in names.items() if len(names) == len(numbers) else ():
         if numbers.get(name, index) != index:
-            raise UsageError(
+            raise ConfigError(
                 f"--checkpoint {checkpoint}: its run had class {name} at {index}, and ImageNet has "
                 f"it at {numbers[name]}."
             )
@@ -269,13 +268,10 @@ def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> torch.nn.Mod
     # Hubs, caches and constructors fail with errors of many kinds; all mean that there is no model.
     except Exception as error:
         what = "released weights cannot be had" if pretrained else "cannot be built"
-        raise UsageError(f"{name}: {what}: {first_line(error)}") from error
+        raise ConfigError(f"{name}: {what}: {one_line(error)}") from error
     return model
 
 
 def _load(model: torch.nn.Module, checkpoint: Path, weights: str) -> Which:
-    try:
-        with named_by("--checkpoint"):
-            return load_weights(model, checkpoint, weights=weights)
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
+    with named_by("--checkpoint"):
+        return load_weights(model, checkpoint, weights=weights)

@@ -14,9 +14,10 @@ from robustness.data.sources import Places
 from robustness.rules.protocols import protocol_for
 from robustness.rules.results import Report
 from robustness.running.cache import Cache
-from robustness.running.loop import Loop, Team
+from robustness.running.loop import Loop
 from robustness.running.run import Request, run
 from robustness.running.subject import Subject, make_subject
+from vit_ls.job import Ranks
 
 
 class ReadsColour(nn.Module):
@@ -102,5 +103,5 @@ class Bench:
     ) -> Report:
         rows = [replace(BENCHMARKS[n], images=count, **changes) for n, count in images.items()]
         request = Request(rows, Places(self.root, generate), True, max_images, verify)
-        loop = Loop(self.subject.model, Team(torch.device("cpu")), self.batch_size)
+        loop = Loop(self.subject.model, Ranks(torch.device("cpu")), self.batch_size)
         return run(request, self.subject, loop, self.cache, self.output)

@@ -17,12 +17,12 @@ import robustness
 from robustness import compare, page
 from robustness.cli import main
 from robustness.data.images import probe_picture
-from robustness.errors import UsageError
 from robustness.reporting.analysis import Run, analyse
 from robustness.rules.metrics import Metric, metrics
 from robustness.rules.protocols import protocol_for
 from robustness.rules.results import Report
 from robustness.running.attacks import Attack, Attacked, FromPixels
+from vit_ls.config import ConfigError
 
 pytest.importorskip("secmlt", reason="needs the extra attacks")
 pytest.importorskip("pyautoattack", reason="needs the extra attacks")
@@ -285,7 +285,7 @@ def test_a_missing_library_is_one_line_that_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("robustness.running.attacks.ATTACKS", {"pgd": "secml-torch-is-not-here"})
-    with pytest.raises(UsageError, match=r"pip install -e '\.\[attacks\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[attacks\]'"):
         Attack.of("pgd", "linf", "1/255", steps=20, batch_size=1)
 
 
@@ -308,7 +308,7 @@ def test_a_model_without_gradients_is_refused_and_not_called_robust(
     kind: type[Linear], tmp_path: Path
 ) -> None:
     file, _ = weave(tmp_path, Linear(2), 2, 4)
-    with pytest.raises(UsageError, match=f"needs gradients, and {kind.__name__} gives none"):
+    with pytest.raises(ConfigError, match=f"needs gradients, and {kind.__name__} gives none"):
         attacked(kind(2), tmp_path, file, attacks=["pgd"], eps="1/255")
 
 
@@ -316,21 +316,21 @@ def test_a_transform_that_normalises_is_refused(tmp_path: Path) -> None:
     model = Linear(2)
     file, _ = weave(tmp_path, model, 2, 4)
     whole = transforms.Compose([PIXELS, transforms.Normalize((0.5,) * 3, (0.5,) * 3)])
-    with pytest.raises(UsageError, match=r"ends with pixels in \[0, 1\].* got -1 to"):
+    with pytest.raises(ConfigError, match=r"ends with pixels in \[0, 1\].* got -1 to"):
         robustness.evaluate(model, whole, tmp_path, benchmarks=[file], attacks=["pgd"], eps="1/255")
 
 
 def test_autoattack_of_pictures_that_are_too_small_is_refused() -> None:
     attack = Attack.of("autoattack", "l2", 0.5, steps=20, batch_size=1)
     found = Attacked(attack, None)
-    with pytest.raises(UsageError, match="at least 25 pixels a side, got 24"):
+    with pytest.raises(ConfigError, match="at least 25 pixels a side, got 24"):
         found.check(Linear(5), torch.rand(1, 3, 24, 24), "small")
 
 
 def test_autoattack_of_too_few_classes_is_refused(tmp_path: Path) -> None:
     model = Linear(2)
     file, _ = weave(tmp_path, model, 2, 4)
-    with pytest.raises(UsageError, match="needs at least 4 classes, got 2"):
+    with pytest.raises(ConfigError, match="needs at least 4 classes, got 2"):
         attacked(model, tmp_path, file, attacks=["autoattack"], eps="1/255")
 
 

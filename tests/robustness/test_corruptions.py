@@ -11,7 +11,7 @@ from robustness.corruptions import (
     random_state,
     spatter,
 )
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_frost_takes_photographs_from_a_folder(tmp_path, picture: Image.Image) -
     changed = pixels(corrupt(picture, "frost", 5, rng, frost_dir=tmp_path))
     assert np.array_equal(changed, (pixels(picture) * 0.6 / 255 * 255).astype(int))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="must hold"):
+    with pytest.raises(ConfigError, match="must hold"):
         corrupt(picture, "frost", 5, rng, frost_dir=tmp_path / "empty")
 
 

@@ -15,9 +15,9 @@ from torchvision.transforms import functional as TF
 
 import robustness
 from robustness.cli import main
-from robustness.errors import UsageError
 from robustness.rules.metrics import metrics
 from robustness.rules.results import Report
+from vit_ls.config import ConfigError
 
 PLAIN = transforms.ToTensor()
 
@@ -81,12 +81,12 @@ def test_a_transform_that_crops_what_is_cropped_is_named(tmp_path: Path) -> None
     ],
 )
 def test_a_transform_that_will_not_do_is_refused(transform: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(ConfigError, match=words):
         robustness.evaluate(Ten(), transform, suites=["digits"], workers=0)
 
 
 def test_a_model_that_does_not_answer_with_scores_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"must answer with scores \[B, classes\], got \(1, 3,"):
+    with pytest.raises(ConfigError, match=r"must answer with scores \[B, classes\], got \(1, 3,"):
         robustness.evaluate(nn.Identity(), PLAIN, suites=["digits"])
 
 
@@ -185,7 +185,7 @@ def test_a_benchmark_that_lies_elsewhere_is_found(tmp_path: Path) -> None:
     )
     assert report.results[0].folder == "far"
     assert report.results[0].cells["all"].counts["top1"] == 1
-    with pytest.raises(UsageError, match="--folder has no suite named imagenet-x"):
+    with pytest.raises(ConfigError, match="--folder has no suite named imagenet-x"):
         robustness.evaluate(ReadsColour(), resized, folders={"imagenet-x": tmp_path})
 
 

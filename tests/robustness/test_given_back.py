@@ -14,8 +14,8 @@ from torchvision.transforms import functional as TF
 import robustness
 from robustness import api
 from robustness.api import as_it_was
-from robustness.errors import UsageError
-from robustness.running.loop import Team
+from vit_ls.config import ConfigError
+from vit_ls.job import Ranks
 
 
 class Trained(nn.Module):
@@ -61,10 +61,10 @@ def test_modes_are_given_back_module_by_module(ends: str, tmp_path: Path) -> Non
     if ends == "well":
         robustness.evaluate(model, TF.to_tensor, **asked(tmp_path))
     elif ends == "with an error":
-        with pytest.raises(UsageError, match=r"transform cannot take red/0\.png: no red"):
+        with pytest.raises(ConfigError, match=r"transform cannot take red/0\.png: no red"):
             robustness.evaluate(model, fails_on_red, **asked(tmp_path))
     else:
-        with pytest.raises(UsageError, match="needs a model of 10 classes"):
+        with pytest.raises(ConfigError, match="needs a model of 10 classes"):
             robustness.evaluate(model, TF.to_tensor, suites=["digits"])
     assert modes(model) == before
     assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
@@ -81,8 +81,8 @@ def test_the_device_is_given_back_where_an_error_ends_it(
             return self
 
     went: list[str] = []
-    team = Team(torch.device("meta"))
-    monkeypatch.setattr(api.Team, "join", classmethod(lambda *_: team))
+    ranks = Ranks(torch.device("meta"))
+    monkeypatch.setattr(api, "joined", lambda *_: (ranks, False))
     with pytest.raises((RuntimeError, NotImplementedError)):
         robustness.evaluate(Wanders(), TF.to_tensor, **asked(tmp_path))
     assert went == ["meta", "cpu"]

@@ -12,9 +12,9 @@ from torch import nn
 
 from robustness.data import labels
 from robustness.data.benchmarks import IN9_VARIANTS, THREE_D
-from robustness.errors import UsageError
 from robustness.rules.metrics import metrics
 from robustness.rules.results import Report
+from vit_ls.config import ConfigError
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ def test_objectnets_classes_are_the_published_ones() -> None:
 def test_a_mapping_that_is_not_objectnets_is_refused(bench: Bench) -> None:
     folder = objectnet(bench, Banana="banana; analog clock")
     framed(folder / "images/banana/d.png", 954)
-    with pytest.raises(UsageError, match="label Banana is no one class"):
+    with pytest.raises(ConfigError, match="label Banana is no one class"):
         bench.run({"imagenet-objectnet": 1})
 
 
 def test_objectnet_without_its_mappings_is_refused(bench: Bench) -> None:
     framed(bench.root / "objectnet/images/banana/d.png", 954)
-    with pytest.raises(UsageError, match="mappings as released"):
+    with pytest.raises(ConfigError, match="mappings as released"):
         bench.run({"imagenet-objectnet": 1})
 
 
@@ -135,5 +135,5 @@ def test_a_model_of_other_classes_is_refused_on_imagenet9(bench: Bench) -> None:
 
     bench.subject = subject_of(Ten())
     (bench.root / "imagenet-9").mkdir()
-    with pytest.raises(UsageError, match="needs a model of 1000 or 9 classes"):
+    with pytest.raises(ConfigError, match="needs a model of 1000 or 9 classes"):
         bench.run({"imagenet-9": 3})

@@ -99,12 +99,13 @@ DIGITS = [*TRY, "--suites", "digits", "--max-images", "1"]
 def test_a_folder_that_cannot_be_written_is_one_line_before_the_run(
     flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "file").write_text("")
+    file = tmp_path / "file"
+    file.write_text("")
     flags = {"--output": str(tmp_path / "out"), "--cache": str(tmp_path / "cache")}
-    flags[flag] = str(tmp_path / "file")
+    flags[flag] = str(file)
     assert main([*DIGITS, *(word for pair in flags.items() for word in pair)]) == 2
     error = capsys.readouterr().err.strip()
-    assert error == f"error: {flag}: {tmp_path / 'file'} cannot be written to: File exists."
+    assert error == f"python -m robustness: {flag}: {file} cannot be written to: File exists."
 
 
 def test_an_entry_of_the_cache_that_is_a_folder_is_one_line(bench: Bench, tmp_path: Path) -> None:
@@ -122,4 +123,6 @@ def test_a_grey_model_is_fed_grey_and_other_channels_are_one_line(
     out = ["--output", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
     assert main([*DIGITS, "--model-kwargs", "in_chans=1", "--dry-run", *out]) == 0
     assert main([*DIGITS, "--model-kwargs", "in_chans=2", *out]) == 2
-    assert capsys.readouterr().err.strip() == "error: in_chans must be 1 or 3, got 2."
+    assert (
+        capsys.readouterr().err.strip() == "python -m robustness: in_chans must be 1 or 3, got 2."
+    )

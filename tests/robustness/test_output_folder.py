@@ -10,7 +10,7 @@ from torchvision.transforms import functional as TF
 
 import robustness
 from robustness.cli import main
-from robustness.errors import UsageError
+from vit_ls.config import ConfigError
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_from_python_it_is_the_same(tmp_path: Path) -> None:
     where = {"benchmarks": "tiny.yaml", "output": "out"}
     robustness.evaluate(model, transform, "data", **where)
     before = contents(tmp_path / "out")
-    with pytest.raises(UsageError, match="holds the report of another run"):
+    with pytest.raises(ConfigError, match="holds the report of another run"):
         robustness.evaluate(model, transform, "data", **where, max_images=1)
     assert contents(tmp_path / "out") == before
     robustness.evaluate(model, transform, "data", **where, max_images=1, overwrite=True)

@@ -14,10 +14,10 @@ import robustness
 from robustness.cli import main
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
-from robustness.errors import UsageError
 from robustness.reporting.report import to_markdown
 from robustness.rules.metrics import metrics
 from robustness.rules.results import Report
+from vit_ls.config import ConfigError
 
 PLAIN = transforms.ToTensor()
 ARRAYS = "layout: arrays\nclasses: 4\ncorruptions: [fog]\nimage_size: 8\n"
@@ -154,7 +154,7 @@ def test_images_without_a_size_are_not_said_to_be_fed_unchanged(
     ],
 )
 def test_what_cannot_be_is_refused_by_rule(text: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(ConfigError) as caught:
         read_benchmark(described(tmp_path, text))
     assert words in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
@@ -172,5 +172,5 @@ def test_a_class_outside_the_rule_is_named(tmp_path: Path) -> None:
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
     file = described(tmp_path, "name: x\nlayout: classes\nclasses: 3\nimages: 1\n")
-    with pytest.raises(UsageError, match="two files of one name"):
+    with pytest.raises(ConfigError, match="two files of one name"):
         robustness.evaluate(FourColours(), PLAIN, tmp_path, benchmarks=[file, file])

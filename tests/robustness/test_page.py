@@ -139,4 +139,6 @@ def test_a_page_of_no_report_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert page.main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/report.json cannot be read")
+    assert capsys.readouterr().err.startswith(
+        f"python -m robustness.page: {tmp_path}/report.json cannot be read"
+    )

@@ -12,10 +12,10 @@ from PIL import Image
 from torch import nn
 from torchvision.transforms import functional as TF
 
-from robustness.errors import UsageError
 from robustness.rules.protocols import own_protocol, protocol_for
 from robustness.running.identity import check_steady
 from robustness.running.subject import make_subject
+from vit_ls.config import ConfigError
 
 SHARED: list[Callable[[], float]] = [
     random.random,
@@ -32,7 +32,7 @@ def test_a_transform_that_draws_is_refused_however_rarely_it_shows(
         found = TF.to_tensor(picture)
         return found.flip(2) if draw() < 1e-9 else found
 
-    with pytest.raises(UsageError, match="the same for the same image, and draws random numbers"):
+    with pytest.raises(ConfigError, match="the same for the same image, and draws random numbers"):
         own_protocol("model", transform, 32)
 
 
@@ -44,7 +44,7 @@ def test_a_model_that_draws_is_refused_however_rarely_it_shows(draw: Callable[[]
             return found.flip(1) if draw() < 1e-9 else found
 
     protocol = lambda name, side: protocol_for(name, CONFIG, side)  # noqa: E731
-    with pytest.raises(UsageError, match="to the same image in eval mode, and draws random"):
+    with pytest.raises(ConfigError, match="to the same image in eval mode, and draws random"):
         make_subject(Draws(), protocol, name="m")
 
 
@@ -54,7 +54,7 @@ def test_dropout_that_is_left_on_is_refused() -> None:
             return nn.functional.dropout(super().forward(x), 0.1, training=True)
 
     protocol = lambda name, side: protocol_for(name, CONFIG, side)  # noqa: E731
-    with pytest.raises(UsageError, match="draws random numbers"):
+    with pytest.raises(ConfigError, match="draws random numbers"):
         make_subject(Dropping(), protocol, name="m")
 
 
@@ -65,14 +65,14 @@ def test_a_generator_of_ones_own_is_found_by_what_it_changes() -> None:
         found = TF.to_tensor(picture)
         return found.flip(2) if own.random() < 0.5 else found
 
-    with pytest.raises(UsageError, match="the same for the same image, and gives another"):
+    with pytest.raises(ConfigError, match="the same for the same image, and gives another"):
         own_protocol("model", transform, 32)
 
     class Draws(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.mean(dim=(2, 3)) + (own.random() < 0.5)
 
-    with pytest.raises(UsageError, match="in eval mode, and gives another"):
+    with pytest.raises(ConfigError, match="in eval mode, and gives another"):
         check_steady(Draws(), [torch.zeros(3, 4, 4), torch.ones(3, 4, 4)], "m")
 
 

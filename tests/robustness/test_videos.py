@@ -159,7 +159,7 @@ def test_videos_without_the_library_are_one_line_before_the_run(
     ask = ["--model", "test_resnet", "--random-weights", "--workers", "0"]
     assert main([*ask, "--data-root", str(tmp_path), "--suites", "imagenet-p"]) == 2
     error = capsys.readouterr().err.strip()
-    assert error == "error: videos need PyAV: pip install -e '.[videos]'."
+    assert error == "python -m robustness: videos need PyAV: pip install -e '.[videos]'."
 
 
 def test_the_doctor_opens_videos(released: Path, capsys: pytest.CaptureFixture[str]) -> None:

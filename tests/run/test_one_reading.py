@@ -19,7 +19,6 @@ import publish
 import validate
 import vit_ls
 import vit_ls.visualize.__main__ as visualize
-from robustness.errors import UsageError
 from robustness.reporting.report import to_markdown
 from robustness.rules.results import Report
 from robustness.running.subject import build_subject
@@ -270,7 +269,7 @@ def test_what_is_of_no_run_is_refused(tmp_path: Path) -> None:
         vit_ls.load(tmp_path / "plain.pth")
     with pytest.raises(RuntimeError, match="no such file"):
         vit_ls.load(tmp_path / "nowhere.pth")
-    with pytest.raises(UsageError, match=r"^--weights ema: .* holds no averaged weights"):
+    with pytest.raises(ConfigError, match=r"^--weights ema: .* holds no averaged weights"):
         model = create_model("test_vil_ls", num_classes=10)
         torch.save(model.state_dict(), tmp_path / "model.pth")
         build_subject(

@@ -9,7 +9,6 @@ from timm import create_model
 from timm.data import resolve_model_data_config
 
 import train
-from robustness.errors import UsageError
 from robustness.running.subject import build_subject
 from vit_ls import export
 from vit_ls.config import ConfigError
@@ -76,7 +75,7 @@ def test_the_model_of_another_run_is_refused(checkpoint: Path, tmp_path: Path) -
     ):
         with pytest.raises(ConfigError, match="is of a run of test_cvt_ls; --model must be that"):
             use()
-    with pytest.raises(UsageError, match="is of a run of test_cvt_ls; --model must be that"):
+    with pytest.raises(ConfigError, match="is of a run of test_cvt_ls; --model must be that"):
         build_subject("test_vil_ls", checkpoint=checkpoint)
     assert not list(tmp_path.iterdir())
 
@@ -97,5 +96,5 @@ def test_a_run_that_numbered_imagenet_s_classes_otherwise_is_not_evaluated(
     names[3], names[4] = names[4], names[3]
     content["classes"] = {name: index for index, name in enumerate(names)}
     torch.save(content, tmp_path / "turned.pth.tar")
-    with pytest.raises(UsageError, match=r"had class n0149\d+ at 3, and ImageNet has it at 4"):
+    with pytest.raises(ConfigError, match=r"had class n0149\d+ at 3, and ImageNet has it at 4"):
         build_subject("test_cvt_ls", checkpoint=tmp_path / "turned.pth.tar")

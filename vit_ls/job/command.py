@@ -11,18 +11,36 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from vit_ls.config import DataConfig, TrainConfig
-from vit_ls.errors import STOPPED_STATUS, ReportedError, RunFailedError
+from vit_ls.errors import STOPPED_STATUS, EngineError, ReportedError, RunFailedError
 from vit_ls.job.precision import mixes_precision
 from vit_ls.job.ranks import Ranks, in_contact, leave, origin
 
 
-def command_line(name: str, main: Callable[[], None]) -> int:
+def command_line(
+    name: str,
+    main: Callable[[], int | None],
+    *,
+    refused: int = 1,
+    interrupted: str = "interrupted",
+    speaks: bool = True,
+) -> int:
     """Run a program's main function and return its exit status.
 
     What a user or the outside can cause ends with one line; anything else is a defect and keeps its
     traceback, which torchrun shows as the cause when the job ends.
+
+    Args:
+        name: Of the program; begins the line.
+        main: Returns its exit status, or None for 0.
+        refused: Status where the system refuses something.
+        interrupted: What is said after Ctrl-C, whose status is 130 as shells have it.
+        speaks: Whether this process says a user's mistake, of which of several one does; what ends
+            a run, each one does.
     """
-    status = _status(name, main)
+    status, said = _ended(main, refused, interrupted if speaks else "", speaks)
+    if said:
+        sys.stderr.write(f"{name}: {said}\n")
+        sys.stderr.flush()
     # After an error the group is left as it is: to end it, NCCL would wait for what a lost process
     # never sends, and nobody would see the message. The end of this process aborts it.
     if status in (0, STOPPED_STATUS):
@@ -42,22 +60,21 @@ def end_process(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _status(name: str, main: Callable[[], None]) -> int:
+def _ended(
+    main: Callable[[], int | None], refused: int, interrupted: str, speaks: bool
+) -> tuple[int, str]:
+    """The exit status, and the line about it."""
     try:
         # torchrun gives its processes a file for the cause of a failure.
-        (record(main) if "TORCHELASTIC_ERROR_FILE" in os.environ else main)()
+        status = (record(main) if "TORCHELASTIC_ERROR_FILE" in os.environ else main)()
     except ReportedError as error:
-        sys.stderr.write(f"{name}: {error}\n")
-        sys.stderr.flush()
-        return error.status
+        return error.status, str(error) if speaks or isinstance(error, EngineError) else ""
     # What the system refuses at a place without a message of its own: the error names the file.
     except OSError as error:
-        sys.stderr.write(f"{name}: {error}\n")
-        return 1
+        return refused, str(error)
     except KeyboardInterrupt:
-        sys.stderr.write(f"{name}: interrupted\n")
-        return 130
-    return 0
+        return 130, interrupted
+    return status or 0, ""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from vit_ls.config import ConfigError
-from vit_ls.errors import RunFailedError, StoppedError
+from vit_ls.errors import ReportedError, RunFailedError, StoppedError, one_line
 from vit_ls.job.meeting import MeetingError, Patience, own_store, within
 from vit_ls.job.signals import end_with_parent
 
@@ -78,7 +78,7 @@ class Ranks:
         # gloo has no error of its own.
         except RuntimeError as error:
             raise LostRankError(
-                f"lost contact with process {other} of {self.world_size}: {_first_line(error)}"
+                f"lost contact with process {other} of {self.world_size}: {one_line(error)}"
             ) from error
 
     def look_around(self) -> None:
@@ -135,6 +135,21 @@ def agreed(ranks: Ranks, attempt: Callable[[], _Value]) -> _Value:
     return value
 
 
+def by_primary(ranks: Ranks, work: Callable[[], _Value]) -> _Value:
+    """What the primary's work gives, in every process; where it fails, all fail alike."""
+    found: _Value | None = None
+    error: ReportedError | None = None
+    if ranks.primary:
+        try:
+            found = work()
+        except ReportedError as refused:
+            error = refused
+    found, error = ranks.from_primary((found, error))
+    if error is not None:
+        raise error
+    return cast(_Value, found)
+
+
 @contextmanager
 def in_contact(ranks: Ranks) -> Iterator[None]:
     """Say plainly where another process is lost."""
@@ -143,7 +158,7 @@ def in_contact(ranks: Ranks) -> Iterator[None]:
     except RuntimeError as error:
         if not ranks.distributed or not _lost(error, ranks):
             raise
-        raise LostRankError(f"lost contact with another process: {_first_line(error)}") from error
+        raise LostRankError(f"lost contact with another process: {one_line(error)}") from error
 
 
 def origin(error: Exception) -> str:
@@ -172,10 +187,6 @@ def _lost(error: RuntimeError, ranks: Ranks) -> bool:
     return False
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def join(device: str, timeout: float, stopped: Callable[[], bool] = lambda: False) -> Ranks:
     """Join the job that torchrun or SLURM started, if any.
 
@@ -199,7 +210,7 @@ def join(device: str, timeout: float, stopped: Callable[[], bool] = lambda: Fals
     if not is_distributed_env():
         if kind == "cuda" and index is not None:
             torch.cuda.set_device(index)
-        return Ranks(torch.device(kind) if index is None else torch.device(kind, index))
+        return Ranks(device_named(device))
     local_rank, rank, world_size = world_info_from_env()
     if index is not None:
         raise ConfigError(
@@ -246,6 +257,16 @@ def _connected(ranks: Ranks, store: Any, timeout: float) -> tuple[Ranks, list[st
     )
     ranks = replace(ranks, control=dist.new_group(backend="gloo", timeout=limit))
     return ranks, ranks.gather(_identity(ranks.device))
+
+
+def device_named(device: str) -> torch.device:
+    """A device by its name, or "auto" for the accelerator where there is one.
+
+    Raises:
+        ConfigError: The machine does not have it.
+    """
+    kind, index = _available(device)
+    return torch.device(kind) if index is None else torch.device(kind, index)
 
 
 def _available(device: str) -> tuple[str, int | None]:
