@@ -73,7 +73,8 @@ class _Look(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        index = relative_position_index(*ctx.sizes, device=grad.device)
+        window, halo, row_stride = ctx.sizes
+        index = relative_position_index(window, halo, row_stride, grad.device)
         table = grad.new_zeros(grad.shape[0], ctx.rows)
         return table.index_add(1, index.flatten(), grad.flatten(1)), None
 
