@@ -8,7 +8,7 @@ from vit_ls.blocks import fuse
 from vit_ls.recording import Attention, record
 
 __all__ = ["Attention", "fuse", "load", "models", "record"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def load(path: str | Path, *, weights: str = "best") -> Any:
