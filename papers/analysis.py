@@ -14,7 +14,6 @@ or its digits. Several analyses are drawn into analysis.png together, too.
 """
 
 import argparse
-import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -38,6 +37,7 @@ from vit_ls.data.pictures import PictureError, read_picture
 from vit_ls.grid import num_windows
 from vit_ls.ops import merge_heads, split_heads
 from vit_ls.run import built, check_model_name
+from vit_ls.run.folder import write_rows
 
 ANALYSES = ("norms", "cosine", "memory", "shares", "length")
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -176,13 +176,6 @@ def length(slice_sizes: Sequence[int] = (8, 16, 32, 64)) -> list[Row]:
     return rows
 
 
-def _write(rows: Sequence[Row], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def _variants(
     name: str, checkpoint: Path | None, other: Mapping[str, Any], weights: str
 ) -> Iterator[tuple[str, Any]]:
@@ -271,7 +264,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         if not rows:
             raise ConfigError(f"--only {analysis} needs a model with such layers, got none.")
-        _write(rows, args.out / f"{analysis}.csv")
+        write_rows(args.out / f"{analysis}.csv", rows)
         draw({analysis: rows}, args.out / f"{analysis}.png")
         rows_of[analysis] = rows
         sys.stdout.write(f"{analysis}: {len(rows)} rows\n")

@@ -1,7 +1,6 @@
 """What validate.py reports of an evaluation."""
 
 import csv
-import io
 import json
 import logging
 import os
@@ -15,7 +14,7 @@ from timm.data import RealLabelsImagenet
 from vit_ls.config import ConfigError, ValidateConfig
 from vit_ls.errors import CheckpointError
 from vit_ls.evaluate.counting import Evaluation, PerImage
-from vit_ls.run.checkpoint import write_whole
+from vit_ls.run.folder import write_rows
 
 _logger = logging.getLogger(__name__)
 
@@ -164,12 +163,7 @@ def _append(path: Path, row: dict[str, Any]) -> None:
 
 
 def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write the rows, with a column for each name that one of them has."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)))
-    writer.writeheader()
-    writer.writerows(rows)
     try:
-        write_whole(path, lambda file: file.write(text.getvalue().encode()))
+        write_rows(path, rows)
     except CheckpointError as error:
         raise ConfigError(str(error)) from error
