@@ -1,4 +1,4 @@
-"""How heavy the code is: the targets that `.ci/house.py` prints, and no step back from the others."""
+"""How heavy the code is: the targets that `.ci/house.py` prints, and no step back elsewhere."""
 
 import importlib.util
 from pathlib import Path
