@@ -1,7 +1,7 @@
 """Full attention: the later stages of ViL-LS, and the CvT baselines."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from timm.layers import register_notrace_module
@@ -11,7 +11,7 @@ from vit_ls.attention.place import Place
 from vit_ls.attention.position_bias import GridPositionBias
 from vit_ls.attention.projections import QKV
 from vit_ls.attention.recorded import Attention, Part, spread
-from vit_ls.grid import num_windows, relative_position_index
+from vit_ls.grid import num_windows
 from vit_ls.ops import attend, check_heads, merge_heads, split_heads
 
 
@@ -26,32 +26,16 @@ class Full:
         """The layer of these options at a place."""
         return FullAttention(self, place)
 
-    def shared(self, _: Place) -> "GridGeometry":
-        """What its layers share on a grid."""
-        return GridGeometry(self)
+    def shared(self, _: Place) -> "NothingShared":
+        """Its layers share nothing on a grid."""
+        return NothingShared()
 
 
-class WholeGrid(NamedTuple):
-    """What full attention shares on one grid."""
+class NothingShared(nn.Module):
+    """Stands where other kinds make what their layers share on a grid."""
 
-    position_index: Tensor | None
-    """Row of the position table for each query and key, long [N,N]; None without a table."""
-
-
-@register_notrace_module
-class GridGeometry(nn.Module):
-    """Makes, once per forward, what full attention shares on a grid."""
-
-    def __init__(self, options: Full) -> None:
-        super().__init__()
-        self.position_table = options.position_table
-
-    def forward(self, x: Tensor) -> WholeGrid:
-        """What is shared on a grid x [B,H,W,C]."""
-        if not self.position_table:
-            return WholeGrid(None)
-        H, W = x.shape[1], x.shape[2]
-        return WholeGrid(relative_position_index((H, W), (0, 0), 2 * W - 1, x.device))
+    def forward(self, _: Tensor) -> None:
+        """Nothing."""
 
 
 @register_notrace_module
@@ -87,15 +71,13 @@ class FullAttention(nn.Module):
         self.proj = nn.Linear(place.dim, place.dim, **place.on)
         self.proj_drop = nn.Dropout(place.proj_drop)
 
-    def forward(
-        self, x: Tensor, g: Tensor | None, shared: WholeGrid
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, g: Tensor | None, _: None) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         H, W = x.shape[1], x.shape[2]
         q, kv = self._project(x, g)
         bias = None
         if self.position_bias is not None:
-            bias = self.position_bias(shared.position_index, H, W)[None]
+            bias = self.position_bias(H, W)[None]
         # [B,G+N,C] -> [B,h,G+N,d]
         q, k, v = (split_heads(y, self.num_heads) for y in (q, kv[0], kv[1]))
         drop = self.attn_drop.p if self.training else 0.0

@@ -5,7 +5,7 @@ is the attention of Vision Longformer (arXiv:2103.15358).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,6 @@ from vit_ls.attention.place import Place
 from vit_ls.attention.position_bias import WindowPositionBias
 from vit_ls.attention.projections import QKV, ConvDynamicProjection
 from vit_ls.attention.recorded import Attention, Part
-from vit_ls.grid import relative_position_index
 from vit_ls.ops import (
     Positions,
     Windows,
@@ -26,7 +25,6 @@ from vit_ls.ops import (
     inside,
     long_short_attention,
     window_halo,
-    window_row_stride,
 )
 
 
@@ -79,33 +77,19 @@ class LongShort:
         return WindowGeometry(self)
 
 
-class WindowGrid(NamedTuple):
-    """What long-short attention shares on one grid."""
-
-    windows: Windows
-    position_index: Tensor | None = None
-    """Row of the position table for each query and key, long [T,K]; None without a table."""
-
-
 @register_notrace_module
 class WindowGeometry(nn.Module):
-    """Makes, once per forward, what long-short attention shares on a grid."""
+    """Makes, once per forward, what long-short attention shares on a grid: its windows' mask."""
 
     def __init__(self, options: LongShort) -> None:
         super().__init__()
         self.windows = options.windows
-        self.has_table = options.has_table
-        self.row_stride = window_row_stride(options.window, options.whole_halo)
 
-    def forward(self, x: Tensor) -> WindowGrid:
-        """What is shared on a grid x [B,H,W,C]."""
-        window, halo = self.windows.window, self.windows.halo
-        if window[0] == 0:
-            return WindowGrid(self.windows)
-        index = None
-        if self.has_table:
-            index = relative_position_index(window, halo, self.row_stride, x.device)
-        return WindowGrid(self.windows._replace(mask=inside(x, self.windows)), index)
+    def forward(self, x: Tensor) -> Windows:
+        """The windows of a grid x [B,H,W,C]."""
+        if self.windows.window[0] == 0:
+            return self.windows
+        return self.windows._replace(mask=inside(x, self.windows))
 
 
 @register_notrace_module
@@ -157,9 +141,7 @@ class LongShortAttention(nn.Module):
         self.proj = nn.Linear(dim, dim, **place.on)
         self.proj_drop = nn.Dropout(place.proj_drop)
 
-    def forward(
-        self, x: Tensor, g: Tensor | None, shared: WindowGrid
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, g: Tensor | None, shared: Windows) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         h, drop = self.num_heads, self.attn_drop.p if self.training else 0.0
         q, kv = self.qkv(x)
@@ -171,7 +153,7 @@ class LongShortAttention(nn.Module):
             N = x.shape[1] * x.shape[2]
             positions, token_bias = self._positions(self.position_bias, shared, N)
         y = long_short_attention(
-            *(q, kv, front, None if tokens is None else tokens[1], positions, shared.windows),
+            *(q, kv, front, None if tokens is None else tokens[1], positions, shared),
             num_heads=h, impl=self.impl, drop=drop,
         )  # fmt: skip
         if tokens is None:
@@ -193,13 +175,13 @@ class LongShortAttention(nn.Module):
         return projected if self.norm_projected is None else self.norm_projected(projected)
 
     def _positions(
-        self, table: WindowPositionBias, shared: WindowGrid, N: int
+        self, table: WindowPositionBias, shared: Windows, N: int
     ) -> tuple[Positions, Tensor | None]:
         """What places add to the scores of N tokens, and to those of the global tokens."""
         front = table.of_patches()
         if front is not None:
             front = F.pad(front, (self.rank, 0))  # none on projected keys
-        return Positions(table(shared.position_index), front=front), table.of_tokens(N)
+        return Positions(table(shared), front=front), table.of_tokens(N)
 
 
 class KeyValueNorm(nn.LayerNorm):

@@ -7,11 +7,13 @@ from torch import Tensor, nn
 
 from vit_ls.attention.positions import Undecayed, resized
 from vit_ls.ops import (
+    Windows,
     grid_bias,
     narrow_window_table,
     resize_grid_table,
     resize_window_table,
     window_bias,
+    window_row_stride,
     window_table_rows,
 )
 
@@ -87,9 +89,10 @@ class WindowPositionBias(TokenBias):
         self.table = nn.Parameter(torch.empty(rows, num_heads, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def forward(self, index: Tensor | None) -> Tensor:
-        """Long [T,K] -> bias [h,T,K]."""
-        return window_bias(self.table, index)
+    def forward(self, windows: Windows) -> Tensor:
+        """Bias of each query and key of a window, [h,T,K]."""
+        row_stride = window_row_stride(self.window, self.whole_halo)
+        return window_bias(self.table, windows.window, windows.halo, row_stride)
 
     def resize(self, table: Tensor, whole_halo: bool = False) -> Tensor:
         """The table of another window at this one's size; what is no window's table is returned.
@@ -138,9 +141,9 @@ class GridPositionBias(TokenBias):
         self.table = nn.Parameter(torch.empty(rows, num_heads, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def forward(self, index: Tensor | None, height: int, width: int) -> Tensor:
-        """Long [N,N] of the grid (height, width) -> bias [h,G+N,G+N]."""
-        bias = grid_bias(self.table, index, self.grid, height, width)
+    def forward(self, height: int, width: int) -> Tensor:
+        """Bias of each pair of tokens of a grid (height, width), [h,G+N,G+N]."""
+        bias = grid_bias(self.table, self.grid, height, width)
         top, to_global = self.of_tokens(height * width), self.of_patches()
         if top is None or to_global is None:
             return bias

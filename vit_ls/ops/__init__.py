@@ -1,9 +1,7 @@
 """Pure tensor functions: no parameters, no state. Tensors come first, the rest by keyword."""
 
 from vit_ls.ops.impl import Positions, Windows
-from vit_ls.ops.kept import kept
-from vit_ls.ops.position_embedding import resize_axis, resize_positions
-from vit_ls.ops.relative_position import (
+from vit_ls.ops.position_bias import (
     grid_bias,
     narrow_window_table,
     resize_grid_table,
@@ -13,6 +11,7 @@ from vit_ls.ops.relative_position import (
     window_row_stride,
     window_table_rows,
 )
+from vit_ls.ops.position_embedding import resize_axis, resize_positions
 from vit_ls.ops.rules import in_plain_inference, precision_of_products, use_implementation
 from vit_ls.ops.slices import (
     attend_slices,
@@ -48,7 +47,6 @@ __all__ = [
     "grid_bias",
     "in_plain_inference",
     "inside",
-    "kept",
     "long_short_attention",
     "merge_heads",
     "narrow_window_table",

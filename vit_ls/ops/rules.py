@@ -174,12 +174,15 @@ def in_pieces(q: Tensor) -> bool:
 
 def in_plain_inference(x: Tensor) -> bool:
     """Whether x is on a CPU, and nothing traces, transforms or differentiates."""
+    plain = type(x) in (Tensor, torch.nn.Parameter) and x.is_cpu
+    return plain and is_eager() and not torch.is_grad_enabled()
+
+
+def is_eager() -> bool:
+    """Whether nothing traces or transforms what is computed."""
     return (
         not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
-        and not torch.is_grad_enabled()
-        and type(x) in (Tensor, torch.nn.Parameter)
-        and x.is_cpu
         and not torch._C._functorch.maybe_current_level()
     )
 

@@ -1,48 +1,86 @@
-"""Relative position bias: a learned table, looked up by `vit_ls.grid.relative_position_index`.
+"""Relative position bias: a learned table, of which the bias is an overlapping view.
 
 The halo of a window is half a window (ViL-LS), or a whole one (ViL), for which tables differ.
 """
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vit_ls.grid import relative_position_index
-from vit_ls.ops.kept import kept
+from vit_ls.ops import rules
+
+Sizes = tuple[tuple[int, int], tuple[int, int], int]
+"""Window (a, b), halo (sa, sb) and rows of the table from one dy to the next."""
 
 
-def window_bias(table: Tensor, index: Tensor | None) -> Tensor:
-    """Bias of each query and key of a window: [rows,h] and long [T,K] -> [h,T,K]."""
-    assert index is not None
-    return kept(_window_bias, (table, index))
-
-
-def grid_bias(
-    table: Tensor, index: Tensor | None, table_grid: tuple[int, int], height: int, width: int
+def window_bias(
+    table: Tensor, window: tuple[int, int], halo: tuple[int, int], row_stride: int
 ) -> Tensor:
-    """Bias of each pair of tokens of a whole grid: [(2 H0-1)(2 W0-1),h] and long [N,N] -> [h,N,N].
+    """Bias of each query and key of a window: [rows,h] -> [h,T,K], contiguous.
 
-    The table, made for the grid `table_grid` = (H0, W0), is resized to the grid (height, width)
-    that `index` is of. On the grid it was made for that changes no bit of it, which spares a branch
-    on the size.
+    Args:
+        table: A row for each offset, as `vit_ls.grid.relative_position_index` numbers them.
+        window: (a, b) in tokens; that of a whole grid is the grid.
+        halo: (sa, sb) in tokens.
+        row_stride: Rows from one dy to the next.
     """
-    assert index is not None
-    return kept(_grid_bias, (table, index), table_grid, height, width)
+    sizes = window, halo, row_stride
+    table = table.T.contiguous()
+    # graphs and traces hold neither a view across a table's rows nor a gradient of Python's
+    return _Look.apply(table, sizes) if rules.is_eager() else _look_up(table, sizes)
 
 
-def _window_bias(table: Tensor, index: Tensor) -> Tensor:
-    return _look_up(table.T, index)
+def grid_bias(table: Tensor, table_grid: tuple[int, int], height: int, width: int) -> Tensor:
+    """Bias of each pair of tokens of a whole grid: [(2 H0-1)(2 W0-1),h] -> [h,N,N].
+
+    The table, made for the grid `table_grid` = (H0, W0), is resized to the grid (height, width). On
+    the grid it was made for that changes no bit of it, which spares a branch on the size.
+    """
+    table = resize_grid_table(table, table_grid, (height, width))
+    return window_bias(table, (height, width), (0, 0), 2 * width - 1)
 
 
-def _grid_bias(
-    table: Tensor, index: Tensor, table_grid: tuple[int, int], height: int, width: int
-) -> Tensor:
-    return _look_up(resize_grid_table(table, table_grid, (height, width)).T, index)
+def _look_up(table: Tensor, sizes: Sizes) -> Tensor:
+    """[h,rows] -> [h,T,K], by an index."""
+    index = relative_position_index(*sizes, device=table.device)
+    return table.index_select(1, index.flatten()).unflatten(1, index.shape)
 
 
-def _look_up(table: Tensor, index: Tensor) -> Tensor:
-    """[h,rows] and long [T,K] -> [h,T,K], contiguous: adding another layout takes 6 to 18 times."""
-    rows = table.contiguous().index_select(1, index.flatten())
-    return rows.view(-1, index.shape[0], index.shape[1])
+def _look(table: Tensor, sizes: Sizes) -> Tensor:
+    """[h,rows] -> [h,T,K], by a view: the row of a pair is linear in the places of both.
+
+    With the table turned round and the queries in reverse order no factor is negative, so that all
+    pairs are one overlapping view of it. It is copied with the keys in their order, along which
+    memory is contiguous, and the copy's queries are turned.
+    """
+    ((a, b), (sa, sb), row_stride), (h, rows) = sizes, table.shape
+    places = (h, a, b, a + 2 * sa, b + 2 * sb)
+    pairs = table.flip(1).as_strided(places, (rows, row_stride, 1, row_stride, 1))
+    # [h,a,b,a+2sa,b+2sb] -> [h,T,K]
+    return pairs.flatten(3).flatten(1, 2).flip(1)
+
+
+class _Look(torch.autograd.Function):
+    """`_look` with the gradient of `_look_up`: that of an overlapping view takes far longer."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, sizes: Sizes) -> Tensor:
+        ctx.sizes, ctx.rows = sizes, table.shape[1]
+        return _look(table, sizes)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        window, halo, row_stride = ctx.sizes
+        index = relative_position_index(window, halo, row_stride, grad.device)
+        table = grad.new_zeros(grad.shape[0], ctx.rows)
+        return table.index_add(1, index.flatten(), grad.flatten(1)), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        return _look(tangent, ctx.sizes)
 
 
 def resize_grid_table(table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
