@@ -122,9 +122,7 @@ def _model(args: argparse.Namespace) -> tuple[Any, str]:
     kwargs = mapping(args.model_kwargs, "--model-kwargs")
     if args.checkpoint and run_settings(args.checkpoint):
         if kwargs:
-            raise ConfigError(
-                "--model-kwargs cannot go with a run's checkpoint, which has its own."
-            )
+            raise ConfigError("--model-kwargs cannot go with a run: it has its own.")
         if args.model:
             as_trained(args.checkpoint, args.model)  # refuses the name of another model
         model = load(args.checkpoint, weights=args.weights)
