@@ -24,7 +24,7 @@ WHAT = {
     "long_range": ("What the projection carries", "examples/long_range.py", "comparisons"),
     "rules": ("Kernels of attention, and the one that is chosen", "benchmarks.rules", "kernels"),
     "sequence": ("Cost of a block by length", "benchmarks.sequence", "sequences"),
-    "sequence_runs": ("Trainings on sequences", "sequence.compare", "sequences"),
+    "sequence_runs": ("Trainings on sequences", "papers.sequence.compare", "sequences"),
     "speed": ("Whole models", "benchmarks.speed", "speed"),
     "triton_kernel": ("Registers and memory of kernels", "benchmarks.triton_kernel", "kernels"),
 }

@@ -37,7 +37,7 @@ def program_of(words):
     """Name of the module and its arguments, where a command runs Python."""
     if words[0] == "torchrun":  # with flags of its own before the program
         words = list(dropwhile(lambda word: word != "-m" and not word.endswith(".py"), words))
-    elif words[0] == "python":
+    elif words[0] == "python" and not words[1].startswith(".ci/"):
         words = words[1:]
     else:
         return None
@@ -99,6 +99,8 @@ def check_tool(words):
             assert word[0] == "-" or word in marks or (ROOT / word).exists(), word
     elif tool == "sbatch":
         assert all((ROOT / word).exists() for word in words[1:3])
+    elif tool == "python":
+        assert (ROOT / words[1]).is_file(), words[1]
     elif tool.startswith(".ci/"):
         assert (ROOT / tool).stat().st_mode & 0o100
     else:
