@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from PIL import Image
-
 from vit_ls import job
+from vit_ls.data.pictures import read_picture
 from vit_ls.errors import MissingPackageError
 
 TEXTURES = ("brick", "grass", "gravel")
@@ -40,8 +39,7 @@ def write(folder: Path) -> dict[str, int]:
         )
     counts = {"train": 0, "validation": 0}
     for texture in TEXTURES:
-        with Image.open(Path(spec.origin).parent / "data" / f"{texture}.png") as opened:
-            photo = opened.convert("RGB")
+        photo = read_picture(Path(spec.origin).parent / "data" / f"{texture}.png")
         first_held_out = round(photo.height * (1 - HELD_OUT))
         for top in range(0, photo.height - SIDE + 1, SIDE):
             split = "train" if top + SIDE <= first_held_out else "validation"

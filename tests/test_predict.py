@@ -43,6 +43,7 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.landing
 def test_the_command_prints_the_best_classes_with_a_bar_as_long_as_each_is_likely(
     checkpoint: Path, photo: Path
 ) -> None:
