@@ -1,1 +1,1 @@
-"""Measurements, and tables that come from the package itself; run from the checkout."""
+"""Speed and memory beside other models; run from the checkout."""

@@ -110,7 +110,9 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
 
 def _is_compiled(module: nn.Module) -> bool:
     """Whether by either way of PyTorch, with a layer in it that could be recorded."""
-    compiled = "_orig_mod" in module._modules or module._compiled_call_impl is not None
+    compiled = (
+        "_orig_mod" in dict(module.named_children()) or module._compiled_call_impl is not None
+    )
     return compiled and any(isinstance(inner, _LAYERS) for inner in module.modules())
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from timm.models import checkpoint
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from vit_ls.attention import Options, Place
 from vit_ls.attention.positions import Undecayed
 from vit_ls.blocks.block import Block, BlockSpec
 from vit_ls.blocks.embed import ConvEmbed, Embed
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 _Run = Callable[[Tensor, Tensor | None, Any], tuple[Tensor, Tensor | None]]
 
@@ -137,7 +138,7 @@ def _counted_once(block: nn.Module) -> _Run:
 @contextmanager
 def _held_statistics(block: nn.Module) -> Iterator[None]:
     """What batch norms write is lost at the end of the `with` block."""
-    norms = [m for m in block.modules() if isinstance(m, _BatchNorm) and m.training]
+    norms = [m for m in block.modules() if isinstance(m, _BATCH_NORMS) and m.training]
     buffers = [(norm, name, x) for norm in norms for name, x in norm.named_buffers(recurse=False)]
     try:
         for norm, name, x in buffers:
