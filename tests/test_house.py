@@ -13,7 +13,7 @@ _spec.loader.exec_module(house)
 
 NOT_YET = {
     # mending what programs read differently added more than the new rooms took away
-    "lines beside the tests": 34_000,
+    "lines beside the tests": 34_200,
     # the rules of speed ask for device, precision and threads in each block
     "Python calls in them": 1_483,
 }
