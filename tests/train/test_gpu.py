@@ -19,11 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import train
-from vit_ls import job, rng, run
+from vit_ls import job, run
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.count import count_flops
 from vit_ls.evaluate.counting import Evaluator
-from vit_ls.job import ranks
+from vit_ls.job import ranks, rng
 from vit_ls.run.state import Progress
 from vit_ls.train.meters import Sums
 from vit_ls.train.update import Updater

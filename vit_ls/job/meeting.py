@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from torch.distributed import TCPStore
+from torch.distributed import DistNetworkError, TCPStore
 
 from vit_ls.errors import StoppedError
 
@@ -80,11 +80,14 @@ def own_store(rank: int, world_size: int, patience: Patience) -> Any:
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun's agent
     open_store = functools.partial(TCPStore, host, wait_for_workers=False, timeout=limit)
     waited = functools.partial(_waited, patience, started)
-    shared = within(
-        patience,
-        lambda: open_store(port, is_master=rank == 0 and not hosted),
-        f"no store answers at {host}:{port}",
-    )
+    hosts, nobody = rank == 0 and not hosted, f"no store answers at {host}:{port}"
+    try:
+        shared = within(patience, lambda: open_store(port, is_master=hosts), nobody)
+    except DistNetworkError as error:
+        if hosts:  # the port is taken
+            raise
+        # torch's own limit, which is the same, was a moment sooner
+        raise MeetingError(nobody) from error
     if rank > 0:
         own = open_store(_answer(shared, rank, waited), is_master=False)
         own.add(_THERE, 1)
