@@ -228,6 +228,11 @@ def test_an_interrupt_is_a_line_and_a_status_of_its_own(
     assert len(error.splitlines()) == 1
 
 
+def hearing() -> None:
+    """Hear Ctrl-C, as at a terminal: what a shell starts in the background is told to ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.landing
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_ctrl_c_ends_a_run_in_one_line(workers: str, tmp_path: Path) -> None:
@@ -241,6 +246,7 @@ def test_ctrl_c_ends_a_run_in_one_line(workers: str, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=hearing,
     )
     while run.poll() is None and len(list((tmp_path / "cache").rglob("*.json"))) < 2:
         time.sleep(0.05)
@@ -263,7 +269,12 @@ def test_ctrl_c_ends_corrupt_and_its_workers(tmp_path: Path) -> None:
     where = ["--src", str(tmp_path / "src"), "--dst", str(tmp_path / "dst")]
     command = [sys.executable, "-m", "robustness.corrupt", *where, "--workers", "2"]
     run = subprocess.Popen(
-        command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=hearing,
     )
     while run.poll() is None and len(list((tmp_path / "dst").rglob("*.JPEG"))) < 2:
         time.sleep(0.05)
