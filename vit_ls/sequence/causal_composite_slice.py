@@ -59,7 +59,8 @@ class CausalCompositeSliceAttention1d(nn.Module):
         num_heads: h.
         slice_size: L, in tokens.
         alpha: Extent of a slice's keys, 1 to 3.
-        device, dtype: Of the parameters.
+        device: Of the parameters.
+        dtype: Of the parameters.
 
     Raises:
         ValueError: numbers that do not fit each other.

@@ -80,7 +80,8 @@ class CausalLongShortAttention(nn.Module):
         cached_projection: "keys", or "hidden" for what `read` makes of cached segments.
         stored_frequencies: The frequencies of sines and cosines are a buffer that a checkpoint
             holds, as in the released code, whose float16 checkpoints have rounded ones.
-        device, dtype: Of the parameters.
+        device: Of the parameters.
+        dtype: Of the parameters.
 
     Raises:
         ValueError: numbers that do not fit each other, or an unknown option.

@@ -37,7 +37,8 @@ class SlicePositionEmbedding(nn.Module):
         max_length: N of the longest sequence.
         alpha: Extent of a slice's keys, in multiples of the slice.
         causal: Whether keys reach to the left only.
-        device, dtype: Of the parameters.
+        device: Of the parameters.
+        dtype: Of the parameters.
 
     Raises:
         ValueError: a slice without tokens, no sequence, or alpha outside [1, 3].
@@ -98,7 +99,8 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
         pos_embed: "ms_vipe" for P_l and P_g, "absolute" for neither.
         alpha: Extent of a slice's keys, 1 to 3.
         shared_qkv: The same W_q, W_k, W_v for both attentions.
-        device, dtype: Of the parameters.
+        device: Of the parameters.
+        dtype: Of the parameters.
 
     Raises:
         ValueError: numbers that do not fit each other, or an unknown option.

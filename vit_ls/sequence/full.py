@@ -15,7 +15,8 @@ class FullAttention1d(nn.Module):
         dim: C, divisible by num_heads.
         num_heads: h.
         attn_drop: Probability of dropping a weight in training, after the softmax.
-        device, dtype: Of the parameters.
+        device: Of the parameters.
+        dtype: Of the parameters.
 
     Raises:
         ValueError: dim is not divisible by num_heads, or attn_drop is not in [0, 1).

@@ -46,7 +46,8 @@ class LongShortAttention1d(LongShortAttention):
         attn_drop: Probability of dropping a weight of a token in training, after the softmax.
         cls_token: Whether a class token may come. Without one and with rank 0 there is nothing for
             LN_G to normalise, and no LN_G.
-        device, dtype: Of the parameters.
+        device: Of the parameters.
+        dtype: Of the parameters.
 
     Raises:
         ValueError: dim is not divisible by num_heads; window or rank is negative; attn_drop is not
