@@ -10,7 +10,6 @@ import argparse
 import ast
 import contextlib
 import io
-import logging
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -143,7 +142,6 @@ def main() -> None:
     write = parser.parse_args().write
     with contextlib.redirect_stdout(io.StringIO()):
         made = page()
-    logging.disable(logging.NOTSET)
     if not write:
         sys.stdout.write(made + "\n")
         return
