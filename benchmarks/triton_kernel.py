@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +25,8 @@ from vit_ls.blocks import StageSpec
 from vit_ls.models import cst_vit, cvt, cvt_ls, vil, vil_ls
 from vit_ls.models.backbone import BackboneSpec
 from vit_ls.ops import slice_halo, window_halo
-from vit_ls.ops.impl import triton as row
-from vit_ls.ops.impl import triton_launch as launch
+from vit_ls.ops.impl.triton import launch, operators
+from vit_ls.ops.impl.triton.tiles import Inputs
 
 COLUMNS = (
     *("window", "halo", "head_dim", "front", "tables", "dtype", "products", "arch", "kernel"),
@@ -96,7 +95,7 @@ def inputs(
     grid: tuple[int, int],
     heads: int,
     device: str,
-) -> launch.Inputs:
+) -> Inputs:
     """Random inputs of a shape, with the strides that a model's linear layer gives them."""
     (a, b), (sa, sb), d, E, *_ = shape
     C, K = heads * d, (a + 2 * sa) * (b + 2 * sb)
@@ -105,7 +104,7 @@ def inputs(
         return torch.randn(*size, dtype=dtype, device=device)
 
     qkv = make(batch, *grid, 3, C).movedim(-2, 0)
-    return launch.Inputs(
+    return Inputs(
         q=qkv[0],
         kv=qkv[1:],
         front=make(2, batch, E, C) if E else None,
@@ -120,10 +119,10 @@ def inputs(
     )
 
 
-def calls(given: launch.Inputs) -> list[launch.Call]:
+def calls(given: Inputs) -> list[launch.Call]:
     """All launches of a forward and its backward, as the row makes them."""
-    out, lse = row._empty_outputs(given.q, given.num_heads)
-    gradients = row._empty_gradients(given)
+    out, lse = operators._empty_outputs(given.q, given.num_heads)
+    gradients = operators._empty_gradients(given)
     outputs = launch.Outputs(out, lse, torch.empty_like(out))
     return [
         launch.forward_call(given, out, lse),
@@ -188,7 +187,7 @@ def compile_call(call: launch.Call, arch: int) -> dict[str, int]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    kernel = getattr(import_module(f"vit_ls.ops.impl.{call.module}"), call.kernel)
+    kernel = getattr(launch.kernels_of(call.module), call.kernel)
     constants = {p.name for p in kernel.params if p.is_constexpr}
     signature, values, hints = {}, {}, {}
     for place, name in enumerate(kernel.arg_names):

@@ -53,7 +53,7 @@ from vit_ls.config import DataConfig
 from vit_ls.blocks import fuse
 from vit_ls.job.precision import set_precision
 from vit_ls.ops import precision_of_products
-from vit_ls.ops.impl import triton_launch
+from vit_ls.ops.impl.triton import tiles
 from vit_ls.sequence import (
     CausalCompositeSliceAttention1d, CausalLongShortAttention, CompositeSliceAttention1d,
     FullAttention1d, LongShortAttention1d,
@@ -79,7 +79,7 @@ def forwards():
 def run(switch):
     exec(switch)
     found = precision_of_products("cpu"), precision_of_products("cuda")
-    assert triton_launch._precision() == ("ieee" if found[1] == "ieee" else "tf32")
+    assert tiles.precision() == ("ieee" if found[1] == "ieee" else "tf32")
     forwards()
     gpu = torch.device("cuda")
     set_precision(DataConfig(), gpu)

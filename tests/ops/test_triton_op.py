@@ -12,11 +12,12 @@ from tolerances import TOLERANCE
 from benchmarks.triton_kernel import Shape, calls, compile_call, inputs, shapes, specs
 from vit_ls.ops import Positions, Windows, long_short_attention, rules, use_implementation
 from vit_ls.ops.impl import dense, triton
+from vit_ls.ops.impl.triton import operators, support, tiles
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton comes with PyTorch for CUDA on Linux only"
 )
-KERNELS = ("triton_kernels", "triton_backward")
+KERNELS = ("kernels", "queries", "keys")
 PLAIN = Shape((3, 3), (1, 1), 8, 5, True, False, False)
 FRONT_BIAS = PLAIN._replace(front_bias=True)
 POSITIONS = Shape((4, 2), (2, 1), 8, 3, True, True, True)
@@ -36,7 +37,7 @@ def interpreted(monkeypatch):
 
     def forget():
         for name in KERNELS:
-            sys.modules.pop(f"vit_ls.ops.impl.{name}", None)
+            sys.modules.pop(f"vit_ls.ops.impl.triton.{name}", None)
 
     # Triton's own functions were made before
     made = {}
@@ -157,8 +158,8 @@ def test_any_halo_and_any_grid_equal_the_definition(grid, halo, window):
 @pytest.mark.slow
 @pytest.mark.usefixtures("interpreted")
 def test_tokens_in_front_are_summed_over_several_parts(monkeypatch):
-    monkeypatch.setattr(triton.launch, "FRONT_PART", 32)
-    monkeypatch.setattr(triton.launch, "PARTS", 3)
+    monkeypatch.setattr(tiles, "FRONT_PART", 32)
+    monkeypatch.setattr(tiles, "PARTS", 3)
     check(FRONT_BIAS, grid=(9, 8), batch=2)
 
 
@@ -203,7 +204,7 @@ def test_a_model_compiles_into_one_graph_and_learns_as_with_the_default(name):
 def test_it_is_a_proper_custom_operator():
     given = inputs(POSITIONS, torch.float32, batch=1, grid=(3, 3), heads=1, device="cpu")
     arguments = [x.detach().requires_grad_() if isinstance(x, torch.Tensor) else x for x in given]
-    torch.library.opcheck(triton._attend, arguments)
+    torch.library.opcheck(operators._attend, arguments)
 
 
 class Attention(torch.nn.Module):
@@ -268,9 +269,9 @@ def test_the_rules_never_choose_what_was_not_measured(tokens):
 
 @needs_triton
 def test_a_triton_that_does_not_compile_the_kernels_is_refused(monkeypatch):
-    monkeypatch.setattr(triton, "version", lambda _: "3.4.0")
+    monkeypatch.setattr(support, "version", lambda _: "3.4.0")
     reason = "must be newer than 3.4, which does not compile the kernels, got 3.4.0"
-    assert reason in str(triton._why_not("cuda", torch.bfloat16))
+    assert reason in str(support._why_not("cuda", torch.bfloat16))
 
 
 @needs_triton

@@ -1,26 +1,20 @@
-"""Window attention by kernels in Triton, for GPUs: no copies of keys, no masks, no stored scores.
+"""The Triton row as PyTorch sees it: one operator and one for its gradients.
 
-A custom operator, so that `torch.compile` and `torch.export` keep one graph. The kernels are
-imported where they first run: Triton comes with PyTorch for CUDA only.
+They are custom ones, so that `torch.compile` and `torch.export` keep one graph.
 """
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.metadata import version
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vit_ls.grid import partition
-from vit_ls.ops.impl import triton_launch as launch
 from vit_ls.ops.impl.arguments import Positions, Windows
-from vit_ls.ops.impl.triton_launch import Gradients, Inputs, Outputs
-
-_TOO_OLD = (3, 4)
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+from vit_ls.ops.impl.triton import launch, tiles
+from vit_ls.ops.impl.triton.launch import Gradients, Outputs
+from vit_ls.ops.impl.triton.support import check
+from vit_ls.ops.impl.triton.tiles import Inputs
 
 
 def window_attention(
@@ -46,35 +40,6 @@ def window_attention(
     return out
 
 
-def why_not(q: Tensor, drop: float = 0.0) -> str | None:
-    """Why the row cannot run on queries like these, or None where it can."""
-    if drop > 0:
-        return f"its kernels drop no attention weights, got drop={drop}"
-    dtype = q.dtype
-    if torch.is_autocast_enabled(q.device.type):
-        dtype = torch.get_autocast_dtype(q.device.type)
-    return _why_not(q.device.type, dtype)
-
-
-@torch.compiler.assume_constant_result
-def _why_not(device: str, dtype: torch.dtype) -> str | None:
-    if find_spec("triton") is None:
-        return "Triton is not installed; it comes with PyTorch for CUDA on Linux"
-    if dtype not in _DTYPES:
-        return f"dtype must be bfloat16, float16 or float32, got {dtype}"
-    if device != "cuda" and not _module("triton_kernels").INTERPRETED.value:
-        return f"device must be a GPU (or TRITON_INTERPRET=1 set before, for tests), got {device}"
-    return too_old()
-
-
-def too_old() -> str | None:
-    """Why the installed Triton cannot compile the kernels, or None where it can."""
-    found = version("triton")
-    if tuple(map(int, found.split(".")[:2])) > _TOO_OLD:
-        return None
-    return f"Triton must be newer than 3.4, which does not compile the kernels, got {found}"
-
-
 @torch.library.custom_op("vit_ls::window_attention", mutates_args=())
 def _attend(
     q: Tensor,
@@ -93,7 +58,7 @@ def _attend(
     inputs = _inputs(
         (q, kv, front, bias, query_pos, key_pos, front_bias, valid), window, halo, num_heads
     )
-    _check(inputs)
+    check(inputs)
     out, lse = _empty_outputs(q, num_heads)
     _run(launch.forward_call(launch.prepare(inputs), out, lse))
     return out, lse
@@ -171,34 +136,6 @@ def _inputs(
     return Inputs._make((*tensors, (window[0], window[1]), (halo[0], halo[1]), num_heads))
 
 
-def _check(inputs: Inputs) -> None:
-    """Raise ValueError where a kernel would read what is not there."""
-    q, front = inputs.q, inputs.front
-    reason = why_not(q)
-    if reason is not None:
-        raise ValueError(f"impl='triton' cannot run here: {reason}.")
-    B, H, W, C = q.shape
-    h, ((a, b), (sa, sb)) = inputs.num_heads, (inputs.window, inputs.halo)
-    T, K = a * b, (a + 2 * sa) * (b + 2 * sb)
-    E = 0 if front is None else front.shape[2]
-    for name, x, shape in (
-        ("kv", inputs.kv, (2, B, H, W, C)),
-        ("front", front, (2, B, E, C)),
-        ("positions.bias", inputs.bias, (h, T, K)),
-        ("positions.query", inputs.query_pos, (a, b, C)),
-        ("positions.key", inputs.key_pos, (a + 2 * sa, b + 2 * sb, C)),
-        ("positions.front", inputs.front_bias, (h, E)),
-        ("windows.valid", inputs.valid, (B, H, W)),
-    ):
-        if x is not None and (x.shape != shape or x.device != q.device):
-            raise ValueError(
-                f"{name} must be {list(shape)} on {q.device}, got {list(x.shape)} on {x.device}."
-            )
-    for name, x in (("kv", inputs.kv), ("front", front)):
-        if x is not None and x.dtype != q.dtype:
-            raise ValueError(f"{name} must have the dtype of q, {q.dtype}, got {x.dtype}.")
-
-
 def _empty_outputs(q: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
     B, H, W, _ = q.shape
     return q.new_empty(q.shape), q.new_empty((B, num_heads, H, W), dtype=torch.float32)
@@ -215,10 +152,10 @@ def _empty_gradients(inputs: Inputs) -> Gradients:
 
     parts = front_parts = 0
     if bias is not None or key_pos is not None:
-        parts = launch.table_parts(inputs)
+        parts = tiles.table_parts(inputs)
     if front is not None:
-        front_parts = launch.front_parts(inputs)
-    tiles = launch.table_tiles(inputs)
+        front_parts = tiles.front_parts(inputs)
+    query_tiles = tiles.table_tiles(inputs)
     return Gradients(
         q=q.new_empty(q.shape),
         kv=kv.new_empty(kv.shape) if inputs.window[0] else kv.new_zeros(kv.shape),
@@ -230,7 +167,7 @@ def _empty_gradients(inputs: Inputs) -> Gradients:
         bias=None if bias is None else sums(parts, *bias.shape),
         key_pos=None
         if key_pos is None
-        else sums(tiles * parts, key_pos.shape[0] * key_pos.shape[1], C),
+        else sums(query_tiles * parts, key_pos.shape[0] * key_pos.shape[1], C),
     )
 
 
@@ -249,9 +186,5 @@ def _sum_of_places(grad: Tensor, pos: Tensor | None) -> Tensor | None:
 def _run(call: launch.Call) -> None:
     if call.programs == 0:  # of an empty batch
         return
-    kernel = getattr(_module(call.module), call.kernel)
+    kernel = getattr(launch.kernels_of(call.module), call.kernel)
     kernel[(call.programs,)](**call.arguments, **call.options())
-
-
-def _module(name: str) -> ModuleType:
-    return import_module(f"vit_ls.ops.impl.{name}")
