@@ -117,6 +117,14 @@ def test_without_a_window_the_keys_in_front_are_all_there_is():
 
 @needs_triton
 @pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("front", [0, 3])
+def test_small_windows_share_a_program_and_no_keys(front):
+    shape = Shape((2, 2), (1, 1), 8, front, True, front > 0, False)
+    check(shape, grid=(5, 4), valid=torch.rand(1, 5, 4) < 0.6 if front else None)
+
+
+@needs_triton
+@pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("front", [0, 5])
 def test_tokens_that_are_not_valid_are_not_seen(front):
     valid = torch.rand(2, 4, 5) < 0.6
@@ -157,9 +165,23 @@ def test_any_halo_and_any_grid_equal_the_definition(grid, halo, window):
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("window", [(1, 1), (2, 2), (1, 2), (3, 2), (2, 4)])
+@pytest.mark.parametrize("halo", [(0, 0), (1, 1), (2, 1), (3, 5)])
+@pytest.mark.parametrize("grid", [(1, 1), (5, 7)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_small_windows_of_any_halo_equal_the_definition(bias, grid, halo, window):
+    shape = Shape(window, halo, 8, 3, bias, True, False)
+    check(shape, grid=grid, batch=2, heads=2)
+    alone = shape._replace(front=0, front_bias=False)
+    check(alone, grid=grid, batch=2, heads=2, valid=torch.rand(2, *grid) < 0.6)
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.usefixtures("interpreted")
 def test_tokens_in_front_are_summed_over_several_parts(monkeypatch):
     monkeypatch.setattr(tiles, "FRONT_PART", 32)
-    monkeypatch.setattr(tiles, "PARTS", 3)
+    monkeypatch.setattr(tiles, "PROGRAMS", 3)
     check(FRONT_BIAS, grid=(9, 8), batch=2)
 
 

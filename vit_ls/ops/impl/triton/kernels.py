@@ -1,13 +1,14 @@
 """The kernels of the Triton row: one softmax over the keys in front and a window's keys.
 
-A program takes one image, one head and a tile of one window's queries (forward, gradient of
-queries) or of a window's own tokens as keys (gradient of keys and values, gathered over the windows
-that see them). Keys and values are read from the grid by address, halo included; the softmax runs
-in float32 over tiles of keys (arXiv:2205.14135), in powers of 2. No two programs write one number
-and nothing is added atomically, so that gradients are the same in every run.
+A program takes one image, one head and a tile of a block's queries (forward, gradient of queries)
+or of a block's own tokens as keys (gradient of keys and values, gathered over the blocks that see
+them). A block is one window, or GA x GW windows where one alone would not fill a tile. Keys and
+values are read from the grid by address, halo included; the softmax runs in float32 over tiles of
+keys (arXiv:2205.14135), in powers of 2. No two programs write one number and nothing is added
+atomically, so that gradients are the same in every run.
 
 Grids are [B,H,W,C] with any strides of B, H and W; outputs are contiguous. Dim letters are those of
-`vit_ls.grid`; with a window (A, W_) of halo (SA, SW).
+`vit_ls.grid`; with a window (A, W_) of halo (SA, SW), a block (BA, BW) in tokens.
 """
 
 import triton
@@ -59,7 +60,7 @@ def _place(x, table, places, inside, channels, C, D: tl.constexpr, BLOCK_D: tl.c
 
 @triton.jit
 def _bias(bias, head, rows, columns, seen, T: tl.constexpr, K: tl.constexpr):
-    """The bias at (rows, columns), which broadcast, of one head [T,K]; 0 without a bias."""
+    """The bias at places (rows, columns), which broadcast, of a head [T,K]; 0 without a bias."""
     added = 0.0
     if bias is not None:
         at = bias + (head * T + rows) * K + columns
@@ -76,31 +77,66 @@ def _front_bias(bias, head, e, inside, E):
 
 
 @triton.jit
-def _queries(t, wy, wx, H, W, A: tl.constexpr, W_: tl.constexpr):
-    """Row and column in the grid of the places t of a window, and whether they are in it."""
-    y = wy * A + t // W_
-    x = wx * W_ + t % W_
-    return y, x, (t < A * W_) & (y < H) & (x < W)
+def _queries(t, by, bx, H, W, BA: tl.constexpr, BW: tl.constexpr):
+    """Row and column in the grid of the places t of a block, and whether they are in it."""
+    y = by * BA + t // BW
+    x = bx * BW + t % BW
+    return y, x, (t < BA * BW) & (y < H) & (x < W)
 
 
 @triton.jit
 def _keys(
     j,
-    wy,
-    wx,
+    by,
+    bx,
     H,
     W,
     valid,
+    BA: tl.constexpr,
+    BW: tl.constexpr,
+    SA: tl.constexpr,
+    SW: tl.constexpr,
+):
+    """Row and column in the grid of the keys j of a block, and whether some query sees them."""
+    y = by * BA - SA + j // (BW + 2 * SW)
+    x = bx * BW - SW + j % (BW + 2 * SW)
+    inside = (j < (BA + 2 * SA) * (BW + 2 * SW)) & (y >= 0) & (y < H) & (x >= 0) & (x < W)
+    return y, x, _real(valid, y, x, inside, W)
+
+
+@triton.jit
+def _own_place(t, y, x, A: tl.constexpr, W_: tl.constexpr, GROUPED: tl.constexpr):
+    """Places in their windows of the places t of a block."""
+    place = t
+    if GROUPED:
+        place = y % A * W_ + x % W_
+    return place
+
+
+@triton.jit
+def _pairs(
+    y,
+    x,
+    ky,
+    kx,
+    place,
+    seen,
     A: tl.constexpr,
     W_: tl.constexpr,
     SA: tl.constexpr,
     SW: tl.constexpr,
+    GROUPED: tl.constexpr,
 ):
-    """Row and column in the grid of the keys j of a window, and whether they are seen."""
-    y = wy * A - SA + j // (W_ + 2 * SW)
-    x = wx * W_ - SW + j % (W_ + 2 * SW)
-    inside = (j < (A + 2 * SA) * (W_ + 2 * SW)) & (y >= 0) & (y < H) & (x >= 0) & (x < W)
-    return y, x, _real(valid, y, x, inside, W)
+    """Places of keys in the windows of queries, and which of those seen are in the window's reach.
+
+    Queries and keys broadcast. In a block of one window, `place` and `seen` are so already.
+    """
+    if GROUPED:
+        top = ky - y // A * A + SA
+        left = kx - x // W_ * W_ + SW
+        place = top * (W_ + 2 * SW) + left
+        seen = seen & (top >= 0) & (top < A + 2 * SA) & (left >= 0) & (left < W_ + 2 * SW)
+    return place, seen
 
 
 @triton.jit
@@ -165,7 +201,10 @@ def forward(
     W_: tl.constexpr,
     SA: tl.constexpr,
     SW: tl.constexpr,
+    GA: tl.constexpr,
+    GW: tl.constexpr,
     K: tl.constexpr,
+    KEYS: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_T: tl.constexpr,
@@ -174,14 +213,20 @@ def forward(
     PRECISION: tl.constexpr,
 ):
     """Out [B,H,W,C], and lse [B,h,H,W]: the base-2 logarithm of each query's sum."""
-    head, b, wy, wx, t = _program(H, W, heads, A, W_, BLOCK_T)
+    BA: tl.constexpr = A * GA
+    BW: tl.constexpr = W_ * GW
+    GROUPED: tl.constexpr = GA * GW > 1
+    TILES: tl.constexpr = (BA * BW + BLOCK_T - 1) // BLOCK_T
+    head, tile, block = _program(heads, TILES)
+    b, by, bx = _place_of_block(block, H, W, BA, BW)
     C = heads * D
-    T: tl.constexpr = A * W_
+    t = tile * BLOCK_T + tl.arange(0, BLOCK_T)
     channels = tl.arange(0, BLOCK_D)
-    y, x, real = _queries(t, wy, wx, H, W, A, W_)
+    y, x, real = _queries(t, by, bx, H, W, BA, BW)
+    own = _own_place(t, y, x, A, W_, GROUPED)
     valid = _of_image(valid, b * H * W)
     q_tile = _load(q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D)
-    q_tile = _place(q_tile, _of_image(query_pos, head * D), t, t < T, channels, C, D, BLOCK_D)
+    q_tile = _place(q_tile, _of_image(query_pos, head * D), own, real, channels, C, D, BLOCK_D)
     scale2 = scale * LOG2E
     most = tl.full([BLOCK_T], LOWEST, tl.float32)
     total = tl.zeros([BLOCK_T], tl.float32)
@@ -197,21 +242,32 @@ def forward(
             scores = tl.where((e < E)[None, :], scores, -float("inf"))
             most, total, acc = _absorb(scores, v_tile, most, total, acc, PRECISION)
     start = b * kv_b + head * D
-    for first in range(0, K, BLOCK_K):
+    for first in range(0, KEYS, BLOCK_K):
         j = first + tl.arange(0, BLOCK_K)
-        ky, kx, seen = _keys(j, wy, wx, H, W, valid, A, W_, SA, SW)
+        ky, kx, seen = _keys(j, by, bx, H, W, valid, BA, BW, SA, SW)
         rows = _rows(ky, kx, kv_y, kv_x)
         k_tile = _load(k + start, rows, seen, channels, D, BLOCK_D)
         v_tile = _load(v + start, rows, seen, channels, D, BLOCK_D)
-        k_tile = _place(k_tile, _of_image(key_pos, head * D), j, j < K, channels, C, D, BLOCK_D)
-        scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale2
-        scores += _bias(
-            bias, head, t[:, None], j[None, :], (t < T)[:, None] & (j < K)[None, :], T, K
+        k_tile = _place(k_tile, _of_image(key_pos, head * D), j, seen, channels, C, D, BLOCK_D)
+        place, pairs = _pairs(
+            y[:, None],
+            x[:, None],
+            ky[None, :],
+            kx[None, :],
+            j[None, :],
+            seen[None, :],
+            A,
+            W_,
+            SA,
+            SW,
+            GROUPED,
         )
-        scores = tl.where(seen[None, :], scores, -float("inf"))
+        scores = _dot(q_tile, tl.trans(k_tile), PRECISION) * scale2
+        scores += _bias(bias, head, own[:, None], place, pairs & real[:, None], A * W_, K)
+        scores = tl.where(pairs, scores, -float("inf"))
         most, total, acc = _absorb(scores, v_tile, most, total, acc, PRECISION)
-    # a query that is not valid may see nothing
-    total = tl.where(total > 0, total, 1.0)
+    sees = total > 0  # which a query that is not valid may not
+    total = tl.where(sees, total, 1.0)
     _store(
         out + b * H * W * C + head * D,
         _rows(y, x, W * C, C),
@@ -222,24 +278,24 @@ def forward(
         BLOCK_D,
     )
     at = lse + (b * heads + head) * H * W + _rows(y, x, W, 1)
-    tl.store(at, most + tl.log2(total), mask=real)
+    tl.store(at, tl.where(sees, most + tl.log2(total), 0.0), mask=real)
 
 
 @triton.jit
-def _program(H, W, heads, A: tl.constexpr, W_: tl.constexpr, BLOCK_T: tl.constexpr):
-    """This program's head, image (int64), window, and places of queries in it.
+def _program(heads, TILES: tl.constexpr):
+    """This program's head, tile, and block of windows (or part of all blocks).
 
     Heads are the fastest, since those of a token lie side by side in memory.
     """
     pid = tl.program_id(0)
     head = pid % heads
     pid = pid // heads
-    TILES: tl.constexpr = (A * W_ + BLOCK_T - 1) // BLOCK_T
-    tile = pid % TILES
-    pid = pid // TILES
-    across = (W + W_ - 1) // W_
-    down = (H + A - 1) // A
-    wx = pid % across
-    pid = pid // across
-    wy = pid % down
-    return head, (pid // down).to(tl.int64), wy, wx, tile * BLOCK_T + tl.arange(0, BLOCK_T)
+    return head, pid % TILES, pid // TILES
+
+
+@triton.jit
+def _place_of_block(block, H, W, BA: tl.constexpr, BW: tl.constexpr):
+    """Image (int64), row and column of a block of BA x BW tokens, counted over the batch."""
+    across = (W + BW - 1) // BW
+    down = (H + BA - 1) // BA
+    return (block // (down * across)).to(tl.int64), block // across % down, block % across

@@ -1,8 +1,7 @@
-"""Gradients of the Triton row, each by a kernel that makes its scores anew from the saved `lse`.
+"""Gradients of keys and values, each by a kernel that makes its scores anew from the saved `lse`.
 
-With p = exp2(score - lse) and delta = sum_d out * grad, the gradient of a score is p * (grad . v -
-delta). `queries` writes delta, which the others read. `keys` gathers what windows give to a key;
-`front_keys` and `tables` write one sum per part of the queries, which the caller adds up.
+`keys` gathers what blocks of windows give to a key; `front_keys` writes one sum for each part of
+the queries, which the caller adds up. Both read delta, which `queries` writes.
 """
 
 import triton
@@ -15,7 +14,11 @@ from vit_ls.ops.impl.triton.kernels import (
     _front_bias,
     _load,
     _of_image,
+    _own_place,
+    _pairs,
     _place,
+    _place_of_block,
+    _program,
     _queries,
     _real,
     _rows,
@@ -51,6 +54,8 @@ def keys(
     W_: tl.constexpr,
     SA: tl.constexpr,
     SW: tl.constexpr,
+    GA: tl.constexpr,
+    GW: tl.constexpr,
     K: tl.constexpr,
     D: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -62,45 +67,39 @@ def keys(
 ):
     """Gradients of keys and values [B,H,W,C], gathered over the windows that see them.
 
-    A program has a part of a window's own tokens. Where the halo is at most half of a window, an
+    A program has a part of a block's own tokens. Where the halo is at most half of a window, an
     axis may be halved: each half is seen by one neighbour alone, on its side.
     """
-    PART_A: tl.constexpr = A - SA * (HALVES_A - 1)
-    PART_W: tl.constexpr = W_ - SW * (HALVES_W - 1)
+    BA: tl.constexpr = A * GA
+    BW: tl.constexpr = W_ * GW
+    GROUPED: tl.constexpr = GA * GW > 1
+    PART_A: tl.constexpr = BA - SA * (HALVES_A - 1)
+    PART_W: tl.constexpr = BW - SW * (HALVES_W - 1)
     TILES: tl.constexpr = (PART_A * PART_W + BLOCK_J - 1) // BLOCK_J
-    pid = tl.program_id(0)
-    head = pid % heads
-    pid = pid // heads
-    j = pid % TILES * BLOCK_J + tl.arange(0, BLOCK_J)
-    pid = pid // TILES
+    head, tile, pid = _program(heads, TILES)
+    j = tile * BLOCK_J + tl.arange(0, BLOCK_J)
     half_x = pid % HALVES_W
     pid = pid // HALVES_W
     half_y = pid % HALVES_A
-    pid = pid // HALVES_A
-    across = (W + W_ - 1) // W_
-    down = (H + A - 1) // A
-    wx = pid % across
-    pid = pid // across
-    wy = pid % down
-    b = (pid // down).to(tl.int64)
+    b, by, bx = _place_of_block(pid // HALVES_A, H, W, BA, BW)
 
     C = heads * D
-    T: tl.constexpr = A * W_
+    T: tl.constexpr = BA * BW
     channels = tl.arange(0, BLOCK_D)
     row = half_y * PART_A + j // PART_W
     column = half_x * PART_W + j % PART_W
-    ky = wy * A + row
-    kx = wx * W_ + column
-    inside = (j < PART_A * PART_W) & (row < A) & (column < W_) & (ky < H) & (kx < W)
+    ky = by * BA + row
+    kx = bx * BW + column
+    inside = (j < PART_A * PART_W) & (row < BA) & (column < BW) & (ky < H) & (kx < W)
     seen_by_some = _real(_of_image(valid, b * H * W), ky, kx, inside, W)
     rows = _rows(ky, kx, kv_y, kv_x)
     start = b * kv_b + head * D
     k_own = _load(k + start, rows, inside, channels, D, BLOCK_D)
     v_tile = _load(v + start, rows, inside, channels, D, BLOCK_D)
 
-    # the windows whose halo may reach here, one after another, each by tiles of its queries
-    first_y, last_y = _seen_from(wy, half_y, down, A, SA, HALVES_A)
-    first_x, last_x = _seen_from(wx, half_x, across, W_, SW, HALVES_W)
+    # the blocks whose halo may reach here, one after another, each by tiles of its queries
+    first_y, last_y = _seen_from(by, half_y, (H + BA - 1) // BA, BA, SA, HALVES_A)
+    first_x, last_x = _seen_from(bx, half_x, (W + BW - 1) // BW, BW, SW, HALVES_W)
     STEPS: tl.constexpr = (T + BLOCK_T - 1) // BLOCK_T
     columns = last_x - first_x + 1
     scale2 = scale * LOG2E
@@ -112,14 +111,15 @@ def keys(
         t = step % STEPS * BLOCK_T + tl.arange(0, BLOCK_T)
         ny = first_y + step // STEPS // columns
         nx = first_x + step // STEPS % columns
-        top = ky - (ny * A - SA)
-        left = kx - (nx * W_ - SW)
-        reached = (top >= 0) & (top < A + 2 * SA) & (left >= 0) & (left < W_ + 2 * SW)
+        top = ky - (ny * BA - SA)
+        left = kx - (nx * BW - SW)
+        reached = (top >= 0) & (top < BA + 2 * SA) & (left >= 0) & (left < BW + 2 * SW)
         reached = reached & seen_by_some
-        place = top * (W_ + 2 * SW) + left
-        y, x, real = _queries(t, ny, nx, H, W, A, W_)
+        place = top * (BW + 2 * SW) + left
+        y, x, real = _queries(t, ny, nx, H, W, BA, BW)
+        own = _own_place(t, y, x, A, W_, GROUPED)
         q_tile = _load(q + b * q_b + head * D, _rows(y, x, q_y, q_x), real, channels, D, BLOCK_D)
-        q_tile = _place(q_tile, _of_image(query_pos, head * D), t, t < T, channels, C, D, BLOCK_D)
+        q_tile = _place(q_tile, _of_image(query_pos, head * D), own, real, channels, C, D, BLOCK_D)
         grad_tile = _load(grad + image, _rows(y, x, W * C, C), real, channels, D, BLOCK_D)
         at = at_image + _rows(y, x, W, 1)
         lse_tile = tl.load(lse + at, mask=real, other=0.0)
@@ -127,9 +127,22 @@ def keys(
         k_tile = _place(
             k_own, _of_image(key_pos, head * D), place, reached, channels, C, D, BLOCK_D
         )
-        seen = reached[:, None] & real[None, :]
+        places, seen = _pairs(
+            y[None, :],
+            x[None, :],
+            ky[:, None],
+            kx[:, None],
+            place[:, None],
+            reached[:, None],
+            A,
+            W_,
+            SA,
+            SW,
+            GROUPED,
+        )
+        seen = seen & real[None, :]
         scores = _dot(k_tile, tl.trans(q_tile), PRECISION) * scale2
-        scores += _bias(bias, head, t[None, :], place[:, None], seen, T, K)
+        scores += _bias(bias, head, own[None, :], places, seen, A * W_, K)
         p = tl.where(seen, tl.exp2(scores - lse_tile[None, :]), 0.0)
         acc_v += _dot(p.to(grad_tile.dtype), grad_tile, PRECISION)
         dp = _dot(v_tile, tl.trans(grad_tile), PRECISION)
@@ -141,13 +154,13 @@ def keys(
 
 
 @triton.jit
-def _seen_from(w, half, count, A: tl.constexpr, SA: tl.constexpr, HALVES: tl.constexpr):
-    """The first and the last window on an axis whose halo reaches (a half of) window w."""
+def _seen_from(w, half, count, BA: tl.constexpr, SA: tl.constexpr, HALVES: tl.constexpr):
+    """The first and the last block on an axis whose halo reaches (a half of) block w."""
     if HALVES == 2:
         first = w - 1 + half
         last = w + half
     else:
-        REACH: tl.constexpr = (SA + A - 1) // A
+        REACH: tl.constexpr = (SA + BA - 1) // BA
         first = w - REACH
         last = w + REACH
     return tl.maximum(first, 0), tl.minimum(last, count - 1)

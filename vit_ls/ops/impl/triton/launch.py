@@ -8,6 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from vit_ls.ops.impl.triton import tiles
@@ -29,7 +30,8 @@ class Call(NamedTuple):
     def options(self) -> dict[str, Any]:
         """How it is compiled; fused multiply-adds are named since Triton's default changes."""
         options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
-        if self.num_stages == 1:  # else `ptxas` spills 8 or 16 bytes to run more programs at a time
+        # else `ptxas` spills 8 or 16 bytes to run more programs at a time; ROCm has no such option
+        if self.num_stages == 1 and not torch.version.hip:
             options["maxnreg"] = tiles.REGISTERS
         return options | {"enable_fp_fusion": True}
 
@@ -48,7 +50,10 @@ class Outputs(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the backward writes; sums stand in parts in the dimension before their own."""
+    """What the backward writes; sums stand in parts in the dimension before their own.
+
+    Those over windows start at zero, since the kernel adds to them.
+    """
 
     q: Tensor
     kv: Tensor
@@ -58,9 +63,9 @@ class Gradients(NamedTuple):
     front_bias: Tensor | None
     """[parts,B,h,E]"""
     bias: Tensor | None
-    """[parts,h,T,K]"""
+    """[parts,h,BA*BW,K], of a block of windows"""
     key_pos: Tensor | None
-    """[parts,K,C]"""
+    """[tiles*parts,K,C]; None where it is a sum of the gradients of keys"""
 
 
 def prepare(inputs: Inputs) -> Inputs:
@@ -94,7 +99,7 @@ def forward_call(inputs: Inputs, out: Tensor, lse: Tensor) -> Call:
     blocks = tiles.by_queries(inputs)
     arguments = _common(inputs) | _front(inputs) | blocks | {"out": out, "lse": lse}
     warps = tiles.warps(inputs, 4 if blocks["BLOCK_T"] > 16 else 2)
-    programs = tiles.query_programs(inputs, blocks)
+    programs = tiles.count_blocks(inputs) * inputs.num_heads * tiles.query_tiles(inputs, blocks)
     return Call("kernels", "forward", programs, arguments, warps, tiles.stages(inputs))
 
 
@@ -106,22 +111,25 @@ def backward_calls(inputs: Inputs, outputs: Outputs, gradients: Gradients) -> li
         calls.append(_keys(inputs, gradients, given))
     if inputs.front is not None:
         calls.append(_front_keys(inputs, gradients, given))
-    if gradients.bias is not None or gradients.key_pos is not None:
-        calls.append(_tables(inputs, gradients, given))
     return calls
 
 
 def _queries(inputs: Inputs, outputs: Outputs, gradients: Gradients) -> Call:
     blocks = tiles.by_queries(inputs)
+    if gradients.key_pos is not None:
+        blocks = tiles.with_key_sums(blocks)
+    parts = tiles.parts(inputs)
     arguments = _common(inputs) | _front(inputs) | blocks | outputs._asdict()
-    arguments |= {"grad_q": gradients.q, "delta": gradients.delta}
+    arguments |= {"B": inputs.q.shape[0], "parts": parts, "delta": gradients.delta}
+    arguments |= {"grad_q": gradients.q, "grad_bias": gradients.bias}
+    arguments |= {"grad_key_pos": gradients.key_pos}
     warps = tiles.warps(inputs, 4 if blocks["BLOCK_T"] > 16 else 2)
-    programs = tiles.query_programs(inputs, blocks)
+    programs = parts * inputs.num_heads * tiles.query_tiles(inputs, blocks)
     return Call("queries", "queries", programs, arguments, warps, tiles.stages(inputs))
 
 
 def _keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Call:
-    (a, b), (sa, sb) = tiles.window(inputs), inputs.halo
+    (a, b), (sa, sb) = tiles.block_size(inputs), inputs.halo
     halves = [2 if w >= 6 and 0 < 2 * s <= w else 1 for w, s in ((a, sa), (b, sb))]
     part = (a - sa * (halves[0] - 1)) * (b - sb * (halves[1] - 1))
     blocks = {
@@ -132,8 +140,9 @@ def _keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Cal
     }
     arguments = _common(inputs) | given | blocks
     arguments |= {"grad_k": gradients.kv[0], "grad_v": gradients.kv[1]}
+    del arguments["KEYS"]
     parts = halves[0] * halves[1] * -(-part // blocks["BLOCK_J"])
-    programs = tiles.count_windows(inputs) * inputs.num_heads * parts
+    programs = tiles.count_blocks(inputs) * inputs.num_heads * parts
     return Call("keys", "keys", programs, arguments, tiles.warps(inputs, 4), tiles.stages(inputs))
 
 
@@ -144,23 +153,11 @@ def _front_keys(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) 
     arguments = _common(inputs) | _front(inputs) | given | blocks
     arguments |= {"B": B, "PART": tiles.FRONT_PART, "grad_bias": gradients.front_bias}
     arguments |= {"grad_k": gradients.front[0], "grad_v": gradients.front[1]}
-    for absent in ("k", "v", "bias", "key_pos", "valid", "kv_b", "kv_y", "kv_x", "K", "SA", "SW"):
-        del arguments[absent]
+    absent = "k v bias key_pos valid kv_b kv_y kv_x K KEYS SA SW GA GW"
+    arguments = {name: x for name, x in arguments.items() if name not in absent.split()}
     programs = B * inputs.num_heads * tiles.front_parts(inputs) * -(-E // blocks["BLOCK_E"])
     warps = tiles.warps(inputs, 4) if blocks["BLOCK_E"] > 16 else 4
     return Call("keys", "front_keys", programs, arguments, warps, tiles.stages(inputs))
-
-
-def _tables(inputs: Inputs, gradients: Gradients, given: dict[str, Tensor]) -> Call:
-    blocks = tiles.table_blocks(inputs)
-    parts = tiles.table_parts(inputs)
-    arguments = _common(inputs) | given | blocks
-    arguments |= {"B": inputs.q.shape[0], "parts": parts}
-    arguments |= {"grad_bias": gradients.bias, "grad_key_pos": gradients.key_pos}
-    key_tiles = -(-arguments["K"] // blocks["BLOCK_K"])
-    programs = parts * inputs.num_heads * tiles.table_tiles(inputs) * key_tiles
-    warps = tiles.warps(inputs, 4)
-    return Call("queries", "tables", programs, arguments, warps, tiles.stages(inputs))
 
 
 def _common(inputs: Inputs) -> dict[str, Any]:
@@ -168,6 +165,7 @@ def _common(inputs: Inputs) -> dict[str, Any]:
     q, kv = inputs.q, inputs.kv
     H, W, C = q.shape[1:]
     (a, b), (sa, sb) = tiles.window(inputs), inputs.halo
+    A, W_ = tiles.block_size(inputs)
     D = C // inputs.num_heads
     return {
         "q": q,
@@ -187,7 +185,10 @@ def _common(inputs: Inputs) -> dict[str, Any]:
         "W_": b,
         "SA": sa,
         "SW": sb,
+        "GA": A // a,
+        "GW": W_ // b,
         "K": (a + 2 * sa) * (b + 2 * sb) if inputs.window[0] else 0,
+        "KEYS": (A + 2 * sa) * (W_ + 2 * sb) if inputs.window[0] else 0,
         "D": D,
         "BLOCK_D": max(tiles.power(D), 16),
         "PRECISION": tiles.precision(),

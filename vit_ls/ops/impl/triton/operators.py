@@ -4,6 +4,7 @@ They are custom ones, so that `torch.compile` and `torch.export` keep one graph.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -95,14 +96,20 @@ def _attend_backward(
     gradients = _empty_gradients(inputs)
     for call in launch.backward_calls(inputs, Outputs(out, lse, grad.contiguous()), gradients):
         _run(call)
-    sums: tuple[tuple[Tensor | None, Tensor | None], ...] = (
+    of_keys = _sum(gradients.key_pos, 0)
+    sums = (
         (front, _sum(gradients.front, 1)),
-        (bias, _sum(gradients.bias, 0)),
+        (bias, _sum_of_blocks(gradients.bias, inputs)),
         (query_pos, _sum_of_places(gradients.q, query_pos)),
-        (key_pos, _sum(gradients.key_pos, 0)),
+        (key_pos, _sum_of_places(gradients.kv[0], key_pos) if of_keys is None else of_keys),
         (front_bias, _sum(gradients.front_bias, (0, 1))),
     )
-    given = [s.view(x.shape).to(x.dtype) for x, s in sums if x is not None and s is not None]
+    # a bias of no keys in front has no sum
+    given = [
+        x.new_zeros(x.shape) if s is None else s.view(x.shape).to(x.dtype)
+        for x, s in sums
+        if x is not None
+    ]
     return [gradients.q, gradients.kv, *given]
 
 
@@ -119,10 +126,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _differentiate(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
     nothing = (None,) * 4  # valid, window, halo, num_heads
-    tensors = ctx.saved_tensors[2:]
     if grad is None:
         return (None,) * 7 + nothing
-    arguments = (grad, *ctx.saved_tensors, ctx.window, ctx.halo, ctx.num_heads)
+    out, lse, *tensors = ctx.saved_tensors  # once: a checkpoint gives them no second time
+    arguments = (grad, out, lse, *tensors, ctx.window, ctx.halo, ctx.num_heads)
     given = iter(_attend_backward(*arguments))
     return *(None if x is None else next(given) for x in tensors[:7]), *nothing
 
@@ -150,12 +157,10 @@ def _empty_gradients(inputs: Inputs) -> Gradients:
     def sums(*shape: int) -> Tensor:
         return q.new_empty(shape, dtype=torch.float32)
 
-    parts = front_parts = 0
-    if bias is not None or key_pos is not None:
-        parts = tiles.table_parts(inputs)
-    if front is not None:
-        front_parts = tiles.front_parts(inputs)
-    query_tiles = tiles.table_tiles(inputs)
+    a, b = tiles.block_size(inputs)
+    parts = tiles.parts(inputs)
+    front_parts = 0 if front is None else tiles.front_parts(inputs)
+    query_tiles = tiles.query_tiles(inputs, tiles.with_key_sums(tiles.by_queries(inputs)))
     return Gradients(
         q=q.new_empty(q.shape),
         kv=kv.new_empty(kv.shape) if inputs.window[0] else kv.new_zeros(kv.shape),
@@ -164,10 +169,10 @@ def _empty_gradients(inputs: Inputs) -> Gradients:
         front_bias=None
         if front is None or inputs.front_bias is None
         else sums(front_parts, B, *inputs.front_bias.shape),
-        bias=None if bias is None else sums(parts, *bias.shape),
-        key_pos=None
-        if key_pos is None
-        else sums(query_tiles * parts, key_pos.shape[0] * key_pos.shape[1], C),
+        bias=None if bias is None else sums(parts, len(bias), a * b, bias.shape[2]).zero_(),
+        key_pos=sums(query_tiles * parts, key_pos.shape[0] * key_pos.shape[1], C).zero_()
+        if key_pos is not None and tiles.sums_keys(inputs)
+        else None,
     )
 
 
@@ -175,8 +180,17 @@ def _sum(parts: Tensor | None, dim: int | tuple[int, ...]) -> Tensor | None:
     return None if parts is None else parts.sum(dim)
 
 
+def _sum_of_blocks(parts: Tensor | None, inputs: Inputs) -> Tensor | None:
+    """Of the bias [parts,h,BA*BW,K]: each window of a block has a sum of its own -> [h,a,b,K]."""
+    if parts is None:
+        return None
+    (a, b), (A, B) = tiles.window(inputs), tiles.block_size(inputs)
+    windows = parts.unflatten(2, (A // a, a, B // b, b))
+    return windows.sum((0, 2, 4))
+
+
 def _sum_of_places(grad: Tensor, pos: Tensor | None) -> Tensor | None:
-    """The gradient of queries [B,H,W,C], summed over windows for each place [a,b,C]."""
+    """The gradient of queries or keys [B,H,W,C], summed over windows for each place [a,b,C]."""
     if pos is None:
         return None
     windows = partition(grad, (pos.shape[0], pos.shape[1]))
@@ -187,4 +201,7 @@ def _run(call: launch.Call) -> None:
     if call.programs == 0:  # of an empty batch
         return
     kernel = getattr(launch.kernels_of(call.module), call.kernel)
-    kernel[(call.programs,)](**call.arguments, **call.options())
+    device = call.arguments["q"].device
+    # Triton launches on the current device, which need not be that of the tensors
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        kernel[(call.programs,)](**call.arguments, **call.options())
