@@ -1,6 +1,8 @@
 """The Triton row in Triton's interpreter, on a CPU: what it computes, not how fast."""
 
 import sys
+from contextlib import nullcontext
+from importlib import metadata
 from importlib.util import find_spec
 
 import pytest
@@ -8,11 +10,13 @@ import timm
 import torch
 from timm import create_model
 from tolerances import TOLERANCE
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 
 from benchmarks.triton_kernel import Shape, calls, compile_call, inputs, shapes, specs
 from vit_ls.ops import Positions, Windows, long_short_attention, rules, use_implementation
 from vit_ls.ops.impl import dense, triton
-from vit_ls.ops.impl.triton import operators, support, tiles
+from vit_ls.ops.impl.triton import launch, operators, support, tiles
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton comes with PyTorch for CUDA on Linux only"
@@ -121,6 +125,83 @@ def test_without_a_window_the_keys_in_front_are_all_there_is():
 def test_small_windows_share_a_program_and_no_keys(front):
     shape = Shape((2, 2), (1, 1), 8, front, True, front > 0, False)
     check(shape, grid=(5, 4), valid=torch.rand(1, 5, 4) < 0.6 if front else None)
+
+
+def dots(monkeypatch, shape, **how):
+    """Multiplications in matrix products of the kernels of a forward and its backward."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    given = inputs(shape, torch.float32, batch=1, heads=1, device="cpu", **how)
+    counts = []
+    dot = InterpreterBuilder.create_dot
+
+    def counted(builder, a, b, *rest):
+        counts.append(a.data.size * b.data.shape[-1])
+        return dot(builder, a, b, *rest)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", counted)
+    out, lse = operators._empty_outputs(given.q, 1)
+    operators._run(launch.forward_call(given, out, lse))
+    forward = sum(counts)
+    attend(triton.window_attention, given)
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", dot)
+    return forward, sum(counts) - 2 * forward
+
+
+@needs_triton
+@pytest.mark.landing
+@pytest.mark.usefixtures("interpreted")
+def test_small_windows_multiply_little_more_than_they_need(monkeypatch):
+    shape, grid = Shape((2, 2), (1, 1), 16, 5, False, False, False), (8, 8)
+    needed = 2 * 64 * (16 + 5) * 16  # queries, keys, channels, for scores and for values
+    forward, backward = dots(monkeypatch, shape, grid=grid)
+    monkeypatch.setattr(tiles, "block_size", tiles.window)
+    alone_forward, alone_backward = dots(monkeypatch, shape, grid=grid)
+    assert forward < 4 * needed < 6 * needed < alone_forward
+    assert 2 * backward < alone_backward
+
+
+@needs_triton
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("front", [None, torch.empty(2, 1, 0, 8)], ids=["none", "empty"])
+def test_a_bias_of_no_keys_in_front_gets_an_empty_gradient(front):
+    shape = PLAIN._replace(front=0)
+    given = inputs(shape, torch.float32, batch=1, grid=(2, 3), heads=1, device="cpu")
+    widened = given._replace(front=front, front_bias=torch.empty(1, 0))
+    found = attend(triton.window_attention, widened)
+    assert found["front_bias"].shape == (1, 0)
+    torch.testing.assert_close(found["q"], attend(dense.window_attention, given)["q"])
+
+
+@needs_triton
+@pytest.mark.usefixtures("interpreted")
+def test_a_checkpoint_gives_the_same_gradients():
+    from torch.utils.checkpoint import checkpoint
+
+    def checkpointed(*args, **named):
+        return checkpoint(
+            lambda: triton.window_attention(*args, **named), use_reentrant=False, debug=False
+        )
+
+    given = inputs(PLAIN, torch.float32, batch=1, grid=(4, 5), heads=1, device="cpu")
+    expected = attend(triton.window_attention, given)
+    torch.testing.assert_close(attend(checkpointed, given), expected, rtol=0, atol=0)
+
+
+@needs_triton
+@pytest.mark.usefixtures("interpreted")
+def test_forward_mode_derivatives_are_refused_and_not_zero():
+    given = inputs(PLAIN, torch.float32, batch=1, grid=(4, 5), heads=1, device="cpu")
+
+    def of_keys(kv):
+        positions, windows = Positions(given.bias), Windows((3, 3), (1, 1))
+        return triton.window_attention(given.q, kv, None, positions, windows, num_heads=1)
+
+    refused = pytest.raises(ValueError, match="no forward-mode derivatives")
+    with refused, forward_ad.dual_level():
+        of_keys(forward_ad.make_dual(given.kv, torch.ones_like(given.kv)))
+    with refused:
+        torch.func.jvp(of_keys, (given.kv,), (torch.ones_like(given.kv),))
 
 
 @needs_triton
@@ -262,6 +343,7 @@ def test_an_export_keeps_one_operator_for_any_batch_and_grid():
         ({"bias": torch.zeros(1, 9, 9)}, r"positions.bias must be \[1, 9, 25\] on cpu, got \[1, 9"),
         ({"front": torch.zeros(2, 3, 5, 8)}, r"front must be \[2, 1, 5, 8\]"),
         ({"kv": torch.zeros(2, 1, 4, 5, 8).half()}, "kv must have the dtype of q, torch.float32"),
+        ({"num_heads": 3}, r"dim must be divisible by num_heads, got dim=8, num_heads=3\."),
     ],
 )
 def test_what_a_kernel_would_read_beyond_is_refused(change, message):
@@ -282,6 +364,45 @@ def test_named_where_it_cannot_run_it_says_why(dtype):
         )
 
 
+def test_named_for_the_meta_device_it_says_that_this_is_no_gpu():
+    x = torch.empty(1, 4, 4, 8, device="meta")
+    reason = "device must be a GPU .*, got meta" if find_spec("triton") else "not installed"
+    with pytest.raises(ValueError, match=f"impl='triton' cannot run here: .*{reason}"):
+        long_short_attention(
+            *(x, torch.stack((x, x)), None, None, Positions(), Windows((2, 2), (1, 1)), "triton"),
+            num_heads=2,
+        )
+
+
+def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch):
+    entered = []
+
+    class Device(nullcontext):
+        def __enter__(self):
+            entered.append(self.enter_result)
+
+    class Kernels:
+        def __getattr__(self, name):
+            return {(4,): lambda **arguments: entered.append(arguments["q"].device)}
+
+    monkeypatch.setattr(torch.cuda, "device", Device)
+    monkeypatch.setattr(launch, "kernels_of", lambda _: Kernels())
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q = torch.empty(1, device="cuda:1")
+        operators._run(launch.Call("kernels", "forward", 4, {"q": q}, 4, 2))
+    assert entered == [torch.device("cuda:1")] * 2
+
+
+def test_amd_gpus_get_no_option_and_no_precision_that_they_lack(monkeypatch):
+    exact = launch.Call("kernels", "forward", 1, {}, 4, 1)
+    assert exact.options()["maxnreg"] == tiles.REGISTERS
+    monkeypatch.setattr(tiles, "precision_of_products", lambda _: "tf32")
+    assert tiles.precision() == "tf32"
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert "maxnreg" not in exact.options()
+    assert tiles.precision() == "ieee"
+
+
 @pytest.mark.parametrize("tokens", [16, 10**9])
 def test_the_rules_never_choose_what_was_not_measured(tokens):
     assert {device for device, _, _ in rules.PRODUCTS | rules.WINDOW_PRODUCTS} == {"cpu"}
@@ -290,8 +411,12 @@ def test_the_rules_never_choose_what_was_not_measured(tokens):
 
 
 @needs_triton
-def test_a_triton_that_does_not_compile_the_kernels_is_refused(monkeypatch):
-    monkeypatch.setattr(support, "version", lambda _: "3.4.0")
+def test_a_triton_that_does_not_compile_the_kernels_is_refused_whatever_its_package(monkeypatch):
+    def none(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", none)
+    monkeypatch.setattr("triton.__version__", "3.4.0")
     reason = "must be newer than 3.4, which does not compile the kernels, got 3.4.0"
     assert reason in str(support._why_not("cuda", torch.bfloat16))
 

@@ -14,7 +14,7 @@ from vit_ls.grid import partition
 from vit_ls.ops.impl.arguments import Positions, Windows
 from vit_ls.ops.impl.triton import launch, tiles
 from vit_ls.ops.impl.triton.launch import Gradients, Outputs
-from vit_ls.ops.impl.triton.support import check
+from vit_ls.ops.impl.triton.support import autocast_dtype, check, check_tangents
 from vit_ls.ops.impl.triton.tiles import Inputs
 
 
@@ -30,9 +30,9 @@ def window_attention(
 ) -> Tensor:
     """See `vit_ls.ops.window_attention`, whose row for GPUs this is."""
     assert drop == 0
-    device = q.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
+    check_tangents(q, kv, front, *positions)
+    dtype = autocast_dtype(q)
+    if dtype is not None:
         q, kv, front = q.to(dtype), kv.to(dtype), None if front is None else front.to(dtype)
     out, _ = _attend(
         *(q, kv, front, positions.bias, positions.query, positions.key, positions.front),

@@ -1,13 +1,15 @@
 """Where the Triton row can run, and what of its inputs no kernel may read."""
 
-from importlib.metadata import version
+from importlib import import_module
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from vit_ls.ops.impl.triton.launch import kernels_of
 from vit_ls.ops.impl.triton.tiles import Inputs
+from vit_ls.ops.softmax_attention import check_heads
 
 _TOO_OLD = (3, 4)
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -17,10 +19,15 @@ def why_not(q: Tensor, drop: float = 0.0) -> str | None:
     """Why the row cannot run on queries like these, or None where it can."""
     if drop > 0:
         return f"its kernels drop no attention weights, got drop={drop}"
-    dtype = q.dtype
-    if torch.is_autocast_enabled(q.device.type):
-        dtype = torch.get_autocast_dtype(q.device.type)
-    return _why_not(q.device.type, dtype)
+    return _why_not(q.device.type, autocast_dtype(q) or q.dtype)
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """What autocast narrows `x` to, where it is on; the meta device has none to ask for."""
+    device = x.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return None
 
 
 @torch.compiler.assume_constant_result
@@ -36,10 +43,21 @@ def _why_not(device: str, dtype: torch.dtype) -> str | None:
 
 def too_old() -> str | None:
     """Why the installed Triton cannot compile the kernels, or None where it can."""
-    found = version("triton")
+    found = import_module("triton").__version__  # whatever distribution it came with
     if tuple(map(int, found.split(".")[:2])) > _TOO_OLD:
         return None
     return f"Triton must be newer than 3.4, which does not compile the kernels, got {found}"
+
+
+def check_tangents(*inputs: Tensor | None) -> None:
+    """Raise ValueError for forward-mode derivatives, which PyTorch would take for zero."""
+    if torch.compiler.is_compiling():
+        return
+    for x in inputs:
+        if x is not None and forward_ad.unpack_dual(x).tangent is not None:
+            raise ValueError(
+                "impl='triton' has no forward-mode derivatives, got an input with a tangent."
+            )
 
 
 def check(inputs: Inputs) -> None:
@@ -49,6 +67,7 @@ def check(inputs: Inputs) -> None:
     if reason is not None:
         raise ValueError(f"impl='triton' cannot run here: {reason}.")
     B, H, W, C = q.shape
+    check_heads(C, inputs.num_heads)
     h, ((a, b), (sa, sb)) = inputs.num_heads, (inputs.window, inputs.halo)
     T, K = a * b, (a + 2 * sa) * (b + 2 * sb)
     E = 0 if front is None else front.shape[2]
