@@ -1,6 +1,7 @@
 import pytest
 import torch
 from tolerances import TOLERANCE
+from torch.nn import functional
 
 from vit_ls.ops import attend, merge_heads, rules, softmax_float32, split_heads, use_implementation
 
@@ -26,6 +27,33 @@ def test_attend_is_the_equation(mask, piece, impl, monkeypatch):
         with torch.set_grad_enabled(grad):
             actual = attend(q, k, v, mask, impl)
         torch.testing.assert_close(actual, expected, **TOLERANCE[torch.float64])
+
+
+def test_a_learned_mask_has_no_gradient_for_each_image(monkeypatch):
+    q, k, v = (torch.randn(5, 3, n, 4) for n in (5, 7, 7))
+    mask = torch.randn(1, 3, 5, 7, requires_grad=True)
+    weights = torch.randn(5, 3, 5, 4)
+
+    def run():
+        out = attend(q, k, v, mask, "fused")
+        return out.detach(), torch.autograd.grad((out * weights).sum(), mask)[0]
+
+    images = []
+    fused = functional.scaled_dot_product_attention
+
+    def counted(q, *args, **named):
+        images.append(len(q))
+        return fused(q, *args, **named)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", counted)
+    expected = run()
+    monkeypatch.setattr(rules, "MASK_GRADIENT_DEVICES", {"cpu"})
+    monkeypatch.setattr(rules, "MASK_GRADIENT", 2 * 3 * 5 * 7 * 4)
+    torch.testing.assert_close(run(), expected)
+    assert images == [5, 2, 2, 1]
+    with torch.no_grad():
+        attend(q, k, v, mask, "fused")
+    assert images[-1] == 5, "no gradient follows"
 
 
 @EVERY_IMPL

@@ -9,13 +9,14 @@ from typing import Any, cast
 import pytest
 import torch
 from timm import create_model
-from torch import Tensor
+from torch import Tensor, nn
 
 import train
 from vit_ls import job
 from vit_ls.config import ConfigError, TrainConfig, read
+from vit_ls.evaluate.counting import evaluate
 from vit_ls.run import load_weights, make_model, read_checkpoint
-from vit_ls.train import make_optimizer, make_teacher
+from vit_ls.train import evaluating, make_optimizer, make_teacher
 
 MODEL = ["--model", "test_vil_ls", "--workers", "0", "--opt", "adamw", "--lr", "1e-3", "-b", "16"]
 
@@ -203,6 +204,25 @@ def test_options_of_timm_train(
         flags = [*flags, "--kd-model-path", str(teacher)]
     weights = _trained(three_classes, tmp_path / "run", "--img-size", "32", *flags)
     assert all(weight.isfinite().all() for weight in weights.values())
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize("flags", [[], ["--model-ema-force-cpu"]])
+def test_a_compiled_run_evaluates_its_average_compiled(
+    flags: list[str], three_classes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[bool] = []
+
+    def recorded(model: nn.Module, *args: Any, **named: Any) -> Any:
+        compiled.append(hasattr(model, "_orig_mod"))
+        return evaluate(model, *args, **named)
+
+    monkeypatch.setattr(evaluating, "evaluate", recorded)
+    flags = ["--img-size", "32", "--torchcompile", "eager", "--model-ema", *flags]
+    _trained(three_classes, tmp_path / "run", *flags)
+    assert len(compiled) % (1 if "--model-ema-force-cpu" in flags else 2) == 0
+    assert compiled
+    assert all(compiled)
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,12 @@ import train
 from vit_ls import job, run
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.count import count_flops
+from vit_ls.data import loaders
 from vit_ls.evaluate.counting import Evaluator
 from vit_ls.job import ranks, rng
 from vit_ls.run.state import Progress
 from vit_ls.train.meters import Sums
+from vit_ls.train.recipe import make_optimizer
 from vit_ls.train.update import Updater
 from vit_ls.train.utilisation import PEAKS, utilisation
 
@@ -186,13 +188,46 @@ def test_updates_do_not_wait_for_the_gpu(mode: str) -> None:
         sums.read()  # as everything that reads a value would
 
 
-def _half(monkeypatch: pytest.MonkeyPatch) -> tuple[Updater, nn.Module]:
+@pytest.mark.parametrize(
+    ("settings", "device", "fused"),
+    [
+        ({"opt": "adamw"}, GPU, True),
+        ({"opt": "adamw"}, torch.device("cpu"), None),
+        ({"opt": "adamw", "opt_kwargs": {"foreach": True}}, GPU, None),
+        ({"opt": "adamw", "opt_kwargs": {"fused": False}}, GPU, False),
+        ({"opt": "lookahead_adamw"}, GPU, None),
+        ({"opt": "sgd"}, GPU, None),
+    ],
+)
+def test_adamw_is_one_kernel_on_a_gpu_where_nothing_else_is_asked(
+    settings: dict[str, Any], device: torch.device, fused: bool | None
+) -> None:
+    with FakeTensorMode():
+        model = nn.Linear(3, 2, device=device)
+        optimizer = make_optimizer(model, TrainConfig(**settings), 1)
+    assert optimizer.param_groups[0].get("fused") is fused
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "pinned"),
+    [(None, GPU, True), (True, GPU, True), (False, GPU, False), (None, torch.device("cpu"), False)],
+)
+def test_batches_are_in_pinned_memory_where_a_gpu_reads_them(
+    asked: bool | None, device: torch.device, pinned: bool
+) -> None:
+    assert loaders._pins(TrainConfig(pin_mem=asked), job.Ranks(device)) is pinned
+
+
+def _half(monkeypatch: pytest.MonkeyPatch, *, fused: bool = False) -> tuple[Updater, nn.Module]:
     """Float16 with its scaler, on the CPU, without the check that a CPU makes at each update."""
     model = nn.Linear(3, 2)
     task = ClassificationTask(model, verbose=False)
     config = TrainConfig(amp=True, amp_dtype="float16", clip_grad=1.0)
     here = job.Ranks(torch.device("cpu"))
-    updater = Updater(task, torch.optim.SGD(model.parameters(), lr=0.1), config, here)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    if fused:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    updater = Updater(task, optimizer, config, here)
     monkeypatch.setattr(updater, "_checks", False)
     return updater, model
 
@@ -207,8 +242,11 @@ def test_float16_reads_its_scale_once_per_update(monkeypatch: pytest.MonkeyPatch
         assert len(read) == number + 2  # and once at the start
 
 
-def test_float16_knows_which_updates_were_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    updater, model = _half(monkeypatch)
+@pytest.mark.parametrize("fused", [False, True])
+def test_float16_knows_which_updates_were_skipped(
+    monkeypatch: pytest.MonkeyPatch, fused: bool
+) -> None:
+    updater, model = _half(monkeypatch, fused=fused)
     applied, progress = [], Progress()
     sums = Sums(progress, torch.device("cpu"))
     for value in (1.0, 1e38, 1.0):
@@ -256,6 +294,13 @@ def test_utilisation_is_of_the_models_own_arithmetic(monkeypatch: pytest.MonkeyP
     assert utilisation(model, (32, 32), TrainConfig(freeze="backbone"), GPU) is None
     assert utilisation(model, (32, 32), TrainConfig(), GPU) is None
     assert utilisation(model, (32, 32), TrainConfig(), torch.device("cpu")) is None
+
+
+def test_the_newer_gpus_have_a_peak() -> None:
+    names = " ".join(PEAKS)
+    for gpu in ("B200", "GH200", "H200", "L40S", "RTX 5090", "MI300X"):
+        assert gpu in names
+    assert all(100 < peak < 2500 for peak in PEAKS.values()), "dense, in teraflops"
 
 
 def test_synchronised_norms_keep_timms_activations(monkeypatch: pytest.MonkeyPatch) -> None:

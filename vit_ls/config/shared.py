@@ -85,7 +85,9 @@ class _Data:
     dataset_trust_remote_code: bool = setting(
         False, "let a Hugging Face dataset run its own code", resume=FREE
     )
-    pin_mem: bool = setting(False, "pin the batches' memory", resume=FREE)
+    pin_mem: bool | None = setting(
+        None, "pin the batches' memory; default: where the device is CUDA", resume=FREE
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -275,7 +275,8 @@ def _erasing_splits(config: TrainConfig) -> int:
 
 
 def _pins(config: DataConfig, place: Place) -> bool:
-    return config.pin_mem and place.device.type == "cuda"
+    """Whether batches are in pinned memory: from other memory each copy to a GPU is waited for."""
+    return config.pin_mem is not False and place.device.type == "cuda"
 
 
 def _mixing(config: TrainConfig) -> dict[str, Any]:

@@ -51,6 +51,12 @@ FUSED_HEADS = 65_535
 """Heads, times windows, that one call of the fused kernel gets. Those of CUDA count them in a
 dimension of the launch that has no more (https://github.com/pytorch/pytorch/issues/142228)."""
 
+MASK_GRADIENT = 2**26
+"""Bytes of a learned mask's gradient that one call of the fused kernel makes. Those of CUDA make
+one for each image, though all images share the mask, and then add them up."""
+
+MASK_GRADIENT_DEVICES = {"cuda"}
+
 _DEVICES = {device for device, _, _ in PRODUCTS}
 
 Precision = Literal["ieee", "tf32", "bf16"]
@@ -160,6 +166,16 @@ def _told(what: str, impl: str) -> str:
     if not torch.compiler.is_compiling() and _sinks.now:
         return "products"
     return _overruled[what] if impl == "auto" else impl
+
+
+def images_at_a_time(q: Tensor, k: Tensor, mask: Tensor | None) -> int:
+    """Images that one call of the fused kernel gets, of queries [B,h,T,d] and keys [B,h,K,d]."""
+    B, h, T, _ = q.shape
+    if mask is None or mask.shape[0] > 1 or q.device.type not in MASK_GRADIENT_DEVICES:
+        return B
+    if torch.compiler.is_exporting() or not (mask.requires_grad and torch.is_grad_enabled()):
+        return B
+    return max(MASK_GRADIENT // (h * T * k.shape[2] * q.element_size()), 1)
 
 
 def piece() -> int:

@@ -39,12 +39,17 @@ def attend(
     Raises:
         ValueError: an unknown impl.
     """
+    learned = mask
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
     if rules.choose_attention(impl, q, k, mask, drop) == "products":
         if drop == 0 and _is_large(q, k) and rules.in_pieces(q):
             return _products_in_pieces(q, k, v, mask)
         return _products(q, k, v, mask, drop)
+    few = rules.images_at_a_time(q, k, learned)
+    if few < q.shape[0]:  # each with a copy of the mask, so that their gradients meet unrounded
+        pieces = zip(q.split(few), k.split(few), v.split(few), strict=True)
+        return torch.cat([attend(*piece, learned, "fused", drop) for piece in pieces])
     # an export would bake the comparison in as a limit of the image's size
     if not torch.compiler.is_exporting() and q.shape[1] > rules.FUSED_HEADS:
         return _fused_in_parts(q, k, v, mask, drop)

@@ -144,11 +144,20 @@ def learning_rate(config: TrainConfig, world_size: int) -> float:
 def make_optimizer(model: nn.Module, config: TrainConfig, world_size: int) -> torch.optim.Optimizer:
     """The optimiser, with timm's groups for weight decay and layer-wise rates."""
     settings = optimizer_kwargs(config) | {"lr": learning_rate(config, world_size)}
+    if _fuses(model, config):
+        settings["fused"] = True
     with _settings_of("the optimiser"):
         optimizer: torch.optim.Optimizer = create_optimizer_v2(
             model, **settings, **config.opt_kwargs
         )
     return optimizer
+
+
+def _fuses(model: nn.Module, config: TrainConfig) -> bool:
+    """Whether AdamW takes PyTorch's one kernel for all: on a GPU, where nothing else is asked."""
+    if {"fused", "foreach", "capturable", "differentiable"} & config.opt_kwargs.keys():
+        return False
+    return config.opt.lower() == "adamw" and all(p.is_cuda for p in model.parameters())
 
 
 def make_schedule(

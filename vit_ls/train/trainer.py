@@ -143,7 +143,13 @@ class Trainer:
             )
         self.keeper.begin()
         if config.torchcompile:
-            self.task.compile(backend=config.torchcompile, mode=config.torchcompile_mode)
+            how: dict[str, Any] = {
+                "backend": config.torchcompile,
+                "mode": config.torchcompile_mode,
+            }
+            self.task.compile(**how)
+            if not config.model_ema_force_cpu:  # else the average is not evaluated
+                self.task.compile_ema(**how)
         distribute(self.task, config, self.ranks)
 
     def fit(self, stop: StopRequests) -> Best:

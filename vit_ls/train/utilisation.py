@@ -15,10 +15,14 @@ from vit_ls.config import TrainConfig
 
 _logger = logging.getLogger(__name__)
 
-# Teraflops of bfloat16 and float16 products on dense matrices, from NVIDIA's data sheets (these
-# print twice as many for sparse ones), by the name that the driver gives. A partition (MIG) or
-# another model of the same family has another name, and so no figure.
+# Teraflops of bfloat16 and float16 products on dense matrices, accumulated in float32, by the name
+# that the driver gives. A partition (MIG) or another model of the same family has another name, and
+# so no figure. From NVIDIA's data sheets of each product, most of which print twice as many, for
+# sparse matrices: "NVIDIA H200 Tensor Core GPU" 1979, "NVIDIA GH200 Grace Hopper Superchip" 1979,
+# "NVIDIA L40S" 733, "NVIDIA DGX B200" 36 000 for eight. The RTX 5090's stands in "NVIDIA RTX
+# Blackwell GPU Architecture", appendix A, the MI300X's in "AMD Instinct MI300X Accelerator".
 PEAKS = {
+    "AMD Instinct MI300X": 1307.4,
     "NVIDIA A10": 125.0,
     "NVIDIA A30": 165.0,
     "NVIDIA A100-PCIE-40GB": 312.0,
@@ -28,8 +32,12 @@ PEAKS = {
     "NVIDIA H100 PCIe": 756.0,
     "NVIDIA H100 80GB HBM3": 989.0,
     "NVIDIA H200": 989.0,
+    "NVIDIA GH200 480GB": 989.0,
+    "NVIDIA GH200 144G HBM3e": 989.0,
+    "NVIDIA B200": 2250.0,
     "NVIDIA L4": 121.0,
     "NVIDIA L40S": 362.0,
+    "NVIDIA GeForce RTX 5090": 209.5,
 }
 
 

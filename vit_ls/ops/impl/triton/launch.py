@@ -115,9 +115,7 @@ def backward_calls(inputs: Inputs, outputs: Outputs, gradients: Gradients) -> li
 
 
 def _queries(inputs: Inputs, outputs: Outputs, gradients: Gradients) -> Call:
-    blocks = tiles.by_queries(inputs)
-    if gradients.key_pos is not None:
-        blocks = tiles.with_key_sums(blocks)
+    blocks = tiles.with_sums(inputs)
     parts = tiles.parts(inputs)
     arguments = _common(inputs) | _front(inputs) | blocks | outputs._asdict()
     arguments |= {"B": inputs.q.shape[0], "parts": parts, "delta": gradients.delta}

@@ -160,7 +160,7 @@ def _empty_gradients(inputs: Inputs) -> Gradients:
     a, b = tiles.block_size(inputs)
     parts = tiles.parts(inputs)
     front_parts = 0 if front is None else tiles.front_parts(inputs)
-    query_tiles = tiles.query_tiles(inputs, tiles.with_key_sums(tiles.by_queries(inputs)))
+    query_tiles = tiles.query_tiles(inputs, tiles.with_sums(inputs))
     return Gradients(
         q=q.new_empty(q.shape),
         kv=kv.new_empty(kv.shape) if inputs.window[0] else kv.new_zeros(kv.shape),

@@ -93,7 +93,8 @@ def queries(
     sums = part.to(tl.int64)
     bias_sums = _of_image(grad_bias, (sums * heads + head) * (BA * BW) * K)
     pos_sums = _of_image(grad_key_pos, (tile * parts + sums) * K * C + head * D)
-    for block in range(part, blocks, parts):
+    # what is the same in each block is made anew: kept, it spills registers
+    for block in tl.range(part, blocks, parts, disable_licm=True):
         b, by, bx = _place_of_block(block, H, W, BA, BW)
         y, x, real = _queries(t, by, bx, H, W, BA, BW)
         own = _own_place(t, y, x, A, W_, GROUPED)
@@ -123,7 +124,7 @@ def queries(
                 ds = (p * (dp - delta_tile[:, None])).to(k_tile.dtype)
                 acc += _dot(ds, k_tile, PRECISION)
         start = b * kv_b + head * D
-        for first in range(0, KEYS, BLOCK_K):
+        for first in tl.range(0, KEYS, BLOCK_K, disable_licm=True):
             j = first + tl.arange(0, BLOCK_K)
             ky, kx, seen = _keys(j, by, bx, H, W, seen_in_image, BA, BW, SA, SW)
             at_j = _rows(ky, kx, kv_y, kv_x)

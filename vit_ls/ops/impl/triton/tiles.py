@@ -102,9 +102,14 @@ def by_queries(inputs: Inputs) -> dict[str, int]:
     }
 
 
-def with_key_sums(blocks: dict[str, int]) -> dict[str, int]:
-    """The tiles where the gradient of keys' positions is summed, too."""
-    return blocks | {"BLOCK_T": min(blocks["BLOCK_T"], 32)}
+def with_sums(inputs: Inputs) -> dict[str, int]:
+    """The tiles where gradients of tables are summed, too: smaller, or registers spill."""
+    blocks = by_queries(inputs)
+    if sums_keys(inputs):
+        blocks["BLOCK_T"] = min(blocks["BLOCK_T"], 32)
+    if inputs.bias is not None and not exact(inputs):
+        blocks["BLOCK_K"] = SMALLEST
+    return blocks
 
 
 def placed(inputs: Inputs) -> bool:
