@@ -67,7 +67,7 @@ def run(inputs, window, impl, valid=None):
     )
     if global_q is None:
         return x, None
-    return x, global_attention(global_q, tokens, x, x, num_heads=HEADS)
+    return x, global_attention(global_q, tokens, x.expand(2, *x.shape), num_heads=HEADS)
 
 
 @pytest.mark.parametrize("impl", OTHERS)

@@ -4,6 +4,7 @@ arXiv:2107.02192, section 3, in whose symbols `window` is w and `rank` is r; wit
 is the attention of Vision Longformer (arXiv:2103.15358).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from vit_ls.attention.place import Place
 from vit_ls.attention.position_bias import WindowPositionBias
-from vit_ls.attention.projections import QKV, ConvDynamicProjection
+from vit_ls.attention.projections import ConvDynamicProjection
 from vit_ls.attention.recorded import Attention, Part
 from vit_ls.ops import (
     Positions,
@@ -22,8 +23,8 @@ from vit_ls.ops import (
     check_heads,
     dynamic_projection,
     global_attention,
-    inside,
     long_short_attention,
+    planned,
     window_halo,
 )
 
@@ -72,24 +73,28 @@ class LongShort:
         """The layer of these options at a place."""
         return LongShortAttention(self, place)
 
-    def shared(self, _: Place) -> "WindowGeometry":
+    def shared(self, place: Place) -> "WindowGeometry":
         """What its layers share on a grid."""
-        return WindowGeometry(self)
+        return WindowGeometry(self, place)
 
 
 @register_notrace_module
 class WindowGeometry(nn.Module):
-    """Makes, once per forward, what long-short attention shares on a grid: its windows' mask."""
+    """Makes, once per forward, what long-short attention shares on a grid.
 
-    def __init__(self, options: LongShort) -> None:
+    That is its windows' mask, and what computes them there.
+    """
+
+    def __init__(self, options: LongShort, place: Place) -> None:
         super().__init__()
         self.windows = options.windows
+        self.num_heads, self.drop = place.num_heads, place.attn_drop
+        self.front = options.rank + place.num_global
 
     def forward(self, x: Tensor) -> Windows:
         """The windows of a grid x [B,H,W,C]."""
-        if self.windows.window[0] == 0:
-            return self.windows
-        return self.windows._replace(mask=inside(x, self.windows))
+        drop = self.drop if self.training else 0.0
+        return planned(x, self.windows, self.num_heads, self.front, drop)
 
 
 @register_notrace_module
@@ -144,28 +149,36 @@ class LongShortAttention(nn.Module):
     def forward(self, x: Tensor, g: Tensor | None, shared: Windows) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         h, drop = self.num_heads, self.attn_drop.p if self.training else 0.0
-        q, kv = self.qkv(x)
-        if self.norm_kv is not None:
-            kv = self.norm_kv(kv)
-        front, tokens = self._project(x, kv), None if g is None else self._tokens(g)
+        q, *keys = self.qkv.three(x)
+        global_q, *global_keys = (None,) if g is None else self.qkv.three_of_tokens(g)
+        kv, tokens = self._normed(keys, global_keys)
+        front = self._project(x, kv)
         positions, token_bias = Positions(), None
         if self.position_bias is not None:
             N = x.shape[1] * x.shape[2]
             positions, token_bias = self._positions(self.position_bias, shared, N)
         y = long_short_attention(
-            *(q, kv, front, None if tokens is None else tokens[1], positions, shared),
-            num_heads=h, impl=self.impl, drop=drop,
-        )  # fmt: skip
-        if tokens is None:
+            *(q, kv, front, tokens, positions, shared), num_heads=h, impl=self.impl, drop=drop
+        )
+        if global_q is None or tokens is None:
             return self.proj_drop(self.proj(y)), None
-        seen = kv if self.read_keys else (y, y)
-        g = global_attention(*tokens, seen[0], seen[1], token_bias, num_heads=h, drop=drop)
+        seen = kv if self.read_keys else y.expand(2, *y.shape)
+        g = global_attention(global_q, tokens, seen, token_bias, num_heads=h, drop=drop)
         return self.proj_drop(self.proj(y)), self.proj_drop(self.proj(g))
 
-    def _tokens(self, g: Tensor) -> QKV:
-        """Queries [B,G,C], and LN_L of keys and values [2,B,G,C], of the global tokens."""
-        q, kv = self.qkv.tokens(g)
-        return q, kv if self.norm_kv is None else self.norm_kv(kv)
+    def _normed(
+        self, grid: Sequence[Tensor], tokens: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """LN_L of keys and of values [B,H,W,C] and, if any, [B,G,C]: [2,B,H,W,C] and [2,B,G,C]."""
+        # one copy and one norm for all four, after which keys and values are one tensor each
+        kv = torch.cat([x.flatten(0, -2) for x in (*grid, *tokens)])
+        if self.norm_kv is not None:
+            kv = self.norm_kv(kv)
+        if not tokens:
+            return kv.unflatten(0, (2, *grid[0].shape[:3])), None
+        few = 2 * tokens[0].shape[0] * tokens[0].shape[1]
+        many, kv = kv.tensor_split([kv.shape[0] - few])
+        return many.unflatten(0, (2, *grid[0].shape[:3])), kv.unflatten(0, (2, *tokens[0].shape[:2]))
 
     def _project(self, x: Tensor, kv: Tensor) -> Tensor | None:
         """LN_G of the projected keys and values [2,B,R,C], or None for rank 0."""

@@ -1,7 +1,7 @@
 """Queries, keys, values and the dynamic projection: linear (ViL-LS) or by convolutions (CvT-LS).
 
-A q/k/v module has `forward` for the grid [B,H,W,C] and `tokens` for the global tokens [B,G,C]. Keys
-and values are one tensor, since they go the same way from here on.
+A q/k/v module has `three` for the grid [B,H,W,C] and `three_of_tokens` for the global tokens
+[B,G,C]; `forward` and `tokens` give keys and values as one tensor.
 """
 
 from typing import NamedTuple
@@ -33,15 +33,21 @@ class LinearQKV(nn.Linear):
         super().__init__(dim, 3 * dim, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> QKV:  # type: ignore[override]
-        """[B,H,W,C] -> [B,H,W,C] and [2,B,H,W,C]."""
-        return self.tokens(x)
+        """[B,H,W,C] -> [B,H,W,C] and [2,B,H,W,C], of any number of dimensions."""
+        C = x.shape[-1]
+        q, kv = self.product(x).split([C, 2 * C], dim=-1)
+        # [...,2C] -> [...,2,C] -> [2,...,C]
+        return q, kv.unflatten(-1, (2, -1)).movedim(-2, 0)
 
     def tokens(self, g: Tensor) -> QKV:
         """[B,G,C] -> [B,G,C] and [2,B,G,C], by the same weights."""
-        C = g.shape[-1]
-        q, kv = self.product(g).split([C, 2 * C], dim=-1)
-        # [...,2C] -> [...,2,C] -> [2,...,C]
-        return q, kv.unflatten(-1, (2, -1)).movedim(-2, 0)
+        return self(g)
+
+    def three(self, x: Tensor) -> tuple[Tensor, ...]:
+        """[...,C] -> q, k and v, each [...,C]."""
+        return self.product(x).chunk(3, dim=-1)
+
+    three_of_tokens = three
 
     def product(self, x: Tensor) -> Tensor:
         """[...,C] -> [...,3C]."""
@@ -98,11 +104,21 @@ class ConvQKV(nn.Module):
 
     def forward(self, x: Tensor) -> QKV:
         """[B,H,W,C] -> q of the same shape, keys and values [2,B,ceil(H/s),ceil(W/s),C]."""
-        return self.q(x), torch.stack((self.k(x), self.v(x)))
+        q, k, v = self.three(x)
+        return q, torch.stack((k, v))
 
     def tokens(self, g: Tensor) -> QKV:
         """[B,G,C] -> [B,G,C] and [2,B,G,C]."""
-        return self.q.pointwise(g), torch.stack((self.k.pointwise(g), self.v.pointwise(g)))
+        q, k, v = self.three_of_tokens(g)
+        return q, torch.stack((k, v))
+
+    def three(self, x: Tensor) -> tuple[Tensor, ...]:
+        """[B,H,W,C] -> q of the same shape, k and v [B,ceil(H/s),ceil(W/s),C]."""
+        return self.q(x), self.k(x), self.v(x)
+
+    def three_of_tokens(self, g: Tensor) -> tuple[Tensor, ...]:
+        """[B,G,C] -> q, k and v of the same shape."""
+        return self.q.pointwise(g), self.k.pointwise(g), self.v.pointwise(g)
 
 
 class ConvDynamicProjection(nn.Module):

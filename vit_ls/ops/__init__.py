@@ -33,6 +33,7 @@ from vit_ls.ops.window import (
     global_attention,
     inside,
     long_short_attention,
+    planned,
     window_attention,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "long_short_attention",
     "merge_heads",
     "narrow_window_table",
+    "planned",
     "precision_of_products",
     "project_positions",
     "resize_axis",

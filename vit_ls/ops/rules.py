@@ -9,7 +9,7 @@ them at hand.
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from timm.layers import use_fused_attn
@@ -77,6 +77,22 @@ Weights = Literal["projection", "windows", "tokens"]
 [B,h,N,T,E+K]; one set of queries over one set of keys [B,h,T,K]."""
 
 Sink = Callable[[Weights, Tensor], None]
+
+
+class Plan(NamedTuple):
+    """What runs on a grid, decided once for all layers that share it."""
+
+    windows: str
+    """A row of `vit_ls.ops.impl.IMPLEMENTATIONS`."""
+    dtype: torch.dtype
+    """Of queries, keys, values and scores in inference on a CPU."""
+    piece: int
+    """Bytes of scores that it makes at a time there; 0 elsewhere, for all of them."""
+
+
+def plan(x: Tensor, windows: str) -> Plan:
+    """That for queries like x, or for what a linear layer makes of x."""
+    return Plan(windows, dtype_of_products(x), piece() if in_plain_inference(x) else 0)
 
 
 class _Sinks(threading.local):
@@ -227,11 +243,7 @@ def hand_over(kind: Weights, weights: Tensor) -> None:
 
 def _key(q: Tensor) -> tuple[str, str, bool]:
     device = q.device.type
-    dtype = q.dtype
-    # Only asked where there are rules: the meta device has no autocast to ask for.
-    if device in _DEVICES and dtype == torch.float32 and torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-    precision = str(dtype).removeprefix("torch.")
+    precision = str(dtype_of_products(q)).removeprefix("torch.")
     if precision == "float32" and not torch.compiler.is_compiling():  # which cannot ask
         precision += " by bfloat16" if precision_of_products(device) == "bf16" else ""
     return device, precision, torch.is_grad_enabled()
@@ -256,6 +268,7 @@ def precision_of_products(device: str) -> Precision:
 
 def dtype_of_products(x: Tensor) -> torch.dtype:
     """What matrix products of tensors like `x` are computed in: autocast narrows float32."""
-    if x.dtype == torch.float32 and torch.is_autocast_enabled("cpu"):
-        return torch.get_autocast_dtype("cpu")
+    device = x.device.type  # "meta" has no autocast to ask for
+    if x.dtype == torch.float32 and device != "meta" and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
     return x.dtype

@@ -7,7 +7,7 @@ from torch import Tensor
 from vit_ls.grid import halo_mask, partition_halo
 from vit_ls.ops import rules
 from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT
-from vit_ls.ops.impl.arguments import Positions, Windows
+from vit_ls.ops.impl.arguments import Positions, Windows, outside
 from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
 
 _PREPARED = {"gathered": "products", "products": "products", "tiled": "auto"}
@@ -53,7 +53,12 @@ def window_attention(
             "Without a window there must be projected or global keys, "
             "got window=0, rank=0 and no global tokens."
         )
-    name = rules.choose_windows(impl, q, a * b * (a + 2 * sa) * (b + 2 * sb), drop)
+    plan = windows.plan
+    name = impl
+    if plan is None or rules.is_recording():
+        name = rules.choose_windows(impl, q, a * b * (a + 2 * sa) * (b + 2 * sb), drop)
+    elif impl == "auto":
+        name = plan.windows
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"impl must be 'auto' or one of {sorted(IMPLEMENTATIONS)}, got {name!r}.")
     reason = WHY_NOT[name](q, drop) if name in WHY_NOT else None
@@ -65,6 +70,29 @@ def window_attention(
         if windows.mask is None or windows.valid is not None:
             windows = windows._replace(mask=_seen(q, windows, alone=front is None))
     return IMPLEMENTATIONS[name](q, kv, front, positions, windows, num_heads=num_heads, drop=drop)
+
+
+def planned(
+    x: Tensor, windows: Windows, num_heads: int, front: int = 0, drop: float = 0.0
+) -> Windows:
+    """The windows with all that layers on a grid like x [B,H,W,...] would each decide or make alike.
+
+    Args:
+        x: What enters the layers, for its size, its device and its dtype.
+        windows: Those of any grid.
+        num_heads: h.
+        front: E, how many keys the layers have in front of those of a window.
+        drop: As in `window_attention`.
+    """
+    (a, b), (sa, sb), *_ = windows
+    if a == 0:
+        return windows
+    name = rules.choose_windows("auto", x, a * b * (a + 2 * sa) * (b + 2 * sb), drop)
+    plan = rules.plan(x, name)
+    if name not in _PREPARED:
+        return windows._replace(plan=plan)
+    windows = windows._replace(mask=inside(x, windows), plan=plan)
+    return windows._replace(outside=outside(windows, num_heads, front, plan.dtype))
 
 
 def inside(x: Tensor, windows: Windows) -> Tensor | None:
@@ -119,9 +147,10 @@ def dynamic_projection(logits: Tensor, kv: Tensor, *, num_heads: int) -> Tensor:
     logits = split_heads(logits.flatten(1, 2), num_heads).transpose(2, 3)
     P = softmax_float32(logits, -1).to(kv.dtype)
     rules.hand_over("projection", P)
-    # [2,B,H,W,C] -> [2,B,h,N,d]
-    k, v = split_heads(kv.flatten(2, 3), num_heads)
-    return merge_heads(torch.stack((P @ k, P @ v)))
+    # k and v in one product: [2,B,H,W,C] -> [B,h,N,2,d] -> [B,h,N,2*d]
+    kv = kv.flatten(2, 3).unflatten(3, (num_heads, -1)).permute(1, 3, 2, 0, 4).flatten(3)
+    # [B,h,R,2*d] -> [2,B,R,h,d] -> [2,B,R,C]
+    return (P @ kv).unflatten(3, (2, -1)).permute(3, 0, 2, 1, 4).flatten(3)
 
 
 def long_short_attention(
@@ -166,8 +195,7 @@ def long_short_attention(
 def global_attention(
     q: Tensor,
     kv: Tensor,
-    grid_k: Tensor,
-    grid_v: Tensor,
+    grid_kv: Tensor,
     bias: Tensor | None = None,
     valid: Tensor | None = None,
     *,
@@ -182,8 +210,7 @@ def global_attention(
     Args:
         q: Queries of the global tokens [B,G,C].
         kv: Their keys and values [2,B,G,C].
-        grid_k: What they see of the grid, as keys [B,H,W,C].
-        grid_v: What they see of the grid, as values [B,H,W,C].
+        grid_kv: What they see of the grid, as keys and as values [2,B,H,W,C].
         bias: Added to the scores [h,G,G+H*W], or None.
         valid: Which tokens of the grid are real, bool [B,H,W]; None for all.
         num_heads: h.
@@ -197,7 +224,6 @@ def global_attention(
         mask = F.pad(valid.flatten(1), (q.shape[1], 0), value=1.0)[:, None, None, :]
         if bias is not None:
             mask = torch.where(mask, bias, -torch.inf)
-    # [B,G,C] and [B,H,W,C] -> [B,h,G+N,d]
-    k = split_heads(torch.cat((kv[0], grid_k.flatten(1, 2)), dim=1), num_heads)
-    v = split_heads(torch.cat((kv[1], grid_v.flatten(1, 2)), dim=1), num_heads)
+    # [2,B,G,C] and [2,B,H,W,C] -> [B,h,G+N,d]
+    k, v = split_heads(torch.cat((kv, grid_kv.flatten(2, 3)), dim=2), num_heads)
     return merge_heads(attend(split_heads(q, num_heads), k, v, mask, drop=drop))

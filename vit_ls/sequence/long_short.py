@@ -112,7 +112,9 @@ class LongShortAttention1d(LongShortAttention):
             y = y.masked_fill(~real.unsqueeze(3), 0.0)
         if cls_q is None or cls_kv is None:
             return self.proj(y[:, 0]), None
-        cls = global_attention(cls_q, cls_kv, y, y, valid=real, num_heads=self.num_heads)
+        cls = global_attention(
+            cls_q, cls_kv, y.expand(2, *y.shape), valid=real, num_heads=self.num_heads
+        )
         return self.proj(y[:, 0]), self.proj(cls)
 
     def _attend(self, q: Tensor, kv: Tensor, front: Tensor | None, real: Tensor | None) -> Tensor:

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vit_ls.ops.rules import Plan
+
 
 class Windows(NamedTuple):
     """The windows that a grid is cut into, and how far their keys reach."""
@@ -20,6 +22,10 @@ class Windows(NamedTuple):
     valid: Tensor | None = None
     """Which tokens are real, bool [B,H,W]; None for all. The others receive no attention, and what
     comes out at them is finite and means nothing."""
+    plan: Plan | None = None
+    """What runs on this grid, if that has been decided already."""
+    outside: Tensor | None = None
+    """`outside` of the mask, if that has been made already."""
 
 
 class Positions(NamedTuple):
@@ -35,31 +41,38 @@ class Positions(NamedTuple):
     """To the scores of the keys in front, the same for each query [h,E]."""
 
 
-def mask_with_bias(
-    mask: Tensor | None, bias: Tensor | None, num_heads: int, N: int
-) -> Tensor | None:
-    """Bool [1 or B,Nh,Nw,a+2sa,b+2sb], float [h,T,K] -> one mask, broadcasts to [B,N*h,T,K]."""
-    if mask is None:
-        return None if bias is None else bias.repeat(N, 1, 1)[None]
+def outside(windows: Windows, num_heads: int, E: int, dtype: torch.dtype) -> Tensor | None:
+    """What the mask adds to scores [1 or B,N,h,1,E+K]: -inf outside the grid, 0 for E in front."""
+    made = windows.outside
+    if made is not None and made.shape[2] == num_heads and made.dtype == dtype:
+        K = (windows.window[0] + 2 * windows.halo[0]) * (windows.window[1] + 2 * windows.halo[1])
+        if made.shape[4] == E + K:
+            return made
+    if windows.mask is None:
+        return None
     # [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,N,1,1,K]
-    mask = mask.flatten(3, 4).flatten(1, 2)[:, :, None, None, :]
+    mask = windows.mask.flatten(3, 4).flatten(1, 2)[:, :, None, None]
+    added = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
+    return F.pad(added, (E, 0)).expand(-1, -1, num_heads, -1, -1).contiguous()
+
+
+def bias_of_keys(positions: Positions, E: int, K: int, dtype: torch.dtype) -> Tensor | None:
+    """Added to the scores of E keys in front and of K of a window, [h,T or 1,E+K], or None."""
+    bias, front = positions.bias, positions.front
+    if front is None or E == 0:
+        return None if bias is None else F.pad(bias, (E, 0)).to(dtype) if E else bias.to(dtype)
     if bias is None:
-        return mask.expand(-1, -1, num_heads, -1, -1).flatten(1, 2)
-    return torch.where(mask, bias, -torch.inf).flatten(1, 2)
+        return F.pad(front, (0, K))[:, None].to(dtype)
+    return torch.cat((front[:, None].expand(-1, bias.shape[1], -1), bias), dim=2).to(dtype)
 
 
-def mask_with_front(
-    mask: Tensor | None, bias: Tensor | None, front: tuple[int, int, int]
+def added_to_scores(
+    windows: Windows, positions: Positions, num_heads: int, front: tuple[int, int, int], like: Tensor
 ) -> Tensor | None:
-    """[B,N*h,T or 1,K], and float [h,E] or None, with (E, N, K) -> [B,N*h,T or 1,E+K]."""
+    """The mask and the bias of (E, N, K) as one, in the dtype of `like`: [1 or B,N*h,T or 1,E+K]."""
     E, N, K = front
-    if bias is None:
-        if mask is None:
-            return None
-        return F.pad(mask, (E, 0), value=1.0 if mask.dtype == torch.bool else 0.0)
-    if mask is None:
-        mask = bias.new_zeros(1, N * len(bias), 1, K)
-    if mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=bias.dtype).masked_fill(~mask, -torch.inf)
-    added = bias.repeat(N, 1)[None, :, None, :].expand(mask.shape[0], -1, mask.shape[2], -1)
-    return torch.cat((added, mask), dim=3)
+    mask = outside(windows, num_heads, E, like.dtype)
+    bias = bias_of_keys(positions, E, K, like.dtype)
+    if bias is not None:
+        mask = bias.expand(1, N, -1, -1, -1) if mask is None else mask + bias
+    return None if mask is None else mask.flatten(1, 2)

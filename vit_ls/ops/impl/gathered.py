@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vit_ls.grid import num_windows
-from vit_ls.ops.impl.arguments import Positions, Windows, mask_with_bias, mask_with_front
+from vit_ls.ops.impl.arguments import Positions, Windows, added_to_scores
 from vit_ls.ops.softmax_attention import attend
 
 
@@ -29,10 +29,7 @@ def window_attention(
     keys = _tokens_of_windows(H, W, windows.window, windows.halo, q.device)
     E = 0 if front is None else front.shape[2]
     K, N = keys.shape
-    added = mask_with_bias(windows.mask, positions.bias, num_heads, N)
-    if added is not None and added.dtype == torch.bool:  # numbers, as kernels of runtimes want
-        added = torch.zeros_like(added, dtype=q.dtype).masked_fill(~added, -torch.inf)
-    added = mask_with_front(added, positions.front, (E, N, K)) if E else added
+    added = added_to_scores(windows, positions, num_heads, (E, N, K), q)
     kv = kv.flatten(2, 3)
     if front is not None:
         first = torch.arange(E, device=q.device)[:, None].expand(-1, keys.shape[1])

@@ -22,7 +22,7 @@ from vit_ls.grid import (
     partition_halo,
 )
 from vit_ls.ops import rules
-from vit_ls.ops.impl.arguments import Positions, Windows
+from vit_ls.ops.impl.arguments import Positions, Windows, bias_of_keys, outside
 from vit_ls.ops.rules import hand_over
 from vit_ls.ops.softmax_attention import Scratch, dropped, softmax_float32, split_heads
 
@@ -38,7 +38,9 @@ def window_attention(
     num_heads: int,
 ) -> Tensor:
     """See `vit_ls.ops.window_attention`, whose row of products this is."""
-    if drop == 0 and rules.in_pieces(q):
+    plan = windows.plan if windows.plan is not None else rules.plan(q, "products")
+    if drop == 0 and plan.piece and not rules.is_recording():
+        windows = windows._replace(plan=plan)
         return _in_pieces(q, kv, front, positions, windows, num_heads)
     H, W = q.shape[1], q.shape[2]
     q = partition(q, windows.window)
@@ -52,9 +54,14 @@ def window_attention(
     q, k, v = (_heads_of_windows(x, num_heads) for x in (q, k, v))
     q = q * q.shape[-1] ** -0.5
     scores = q @ k.transpose(-2, -1)
-    added = _added(windows.mask, positions.bias, q.dtype)
-    if added is not None:
-        scores = scores + added
+    E = 0 if front is None else front.shape[2]
+    mask = outside(windows, num_heads, E, q.dtype)
+    bias = None if positions.bias is None else positions.bias[:, None].to(q.dtype)
+    if mask is not None:  # [1 or B,N,h,1,E+K] -> [1 or B,h,N,1,K]
+        mask = mask[..., E:].transpose(1, 2)
+        bias = mask if bias is None else mask + bias
+    if bias is not None:
+        scores = scores + bias
     if front is None:
         weights = softmax_float32(scores, -1)
         hand_over("windows", weights)
@@ -86,17 +93,6 @@ def _heads_of_windows(x: Tensor, num_heads: int) -> Tensor:
     """[B,Nh,Nw,a,b,C] -> [B,h,N,T,d]: heads first, so that a head's windows are one matrix."""
     x = x.unflatten(-1, (num_heads, -1)).permute(0, 5, 1, 2, 3, 4, 6)
     return x.flatten(4, 5).flatten(2, 3)
-
-
-def _added(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Bool [1 or B,Nh,Nw,a+2sa,b+2sb], and [h,T,K] -> added to scores [B,h,N,T,K]."""
-    if mask is None:
-        return None if bias is None else bias[:, None].to(dtype)
-    # [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,1,N,1,K]
-    mask = mask.flatten(3, 4).flatten(1, 2)[:, None, :, None]
-    if bias is None:
-        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
-    return torch.where(mask, bias[:, None], -torch.inf).to(dtype)
 
 
 class _Tiles(NamedTuple):
@@ -131,17 +127,21 @@ def _in_pieces(
     Nh, Nw = tiles.q.shape[2:4]
     E = 0 if front is None else front.shape[2]
     T, K = a * b, E + tiles.k.shape[4] * tiles.k.shape[5]
-    dtype = rules.dtype_of_products(q)
+    plan = windows.plan
+    assert plan is not None
+    dtype, piece = plan.dtype, plan.piece
     numbers = T * K + (T + 2 * K) * C // num_heads  # of a window and a head
-    row, piece = num_heads * Nw * numbers * dtype.itemsize, rules.piece()
+    row = num_heads * Nw * numbers * dtype.itemsize
     rows = min(max(piece // row, 1), Nh)
     images = min(max(piece // (row * rows), 1), B)
     most = images * num_heads * rows * Nw
     scratch = Scratch(most * T * K, dtype)
     memory = torch.empty(most * (T + 2 * K) * C // num_heads, dtype=dtype)
-    plain = positions.bias is None and (front is None or positions.front is None)
-    bias = None if plain else _bias(positions, E, K - E, dtype)
-    mask = None if windows.mask is None else _outside(windows.mask, E, dtype)
+    bias = bias_of_keys(positions, E, K - E, dtype)
+    bias = None if bias is None else bias[:, None, None]  # [h,1,1,T or 1,E+K]
+    mask = outside(windows, num_heads, E, dtype)
+    if mask is not None:  # [1 or B,N,h,1,E+K] -> [1 or B,h,Nh,Nw,1,E+K]
+        mask = mask.transpose(1, 2).unflatten(2, (Nh, Nw))
     for r in range(0, Nh, rows):
         band = slice(r, r + rows)
         for i in range(0, B, images):
@@ -202,20 +202,3 @@ def _piece(
     near[1].copy_(v)
     x = scratch.attend(q.flatten(4, 5), kv[0], kv[1], *added)
     tiles.x[few, :, band] = x.view(queries.shape)
-
-
-def _outside(mask: Tensor, E: int, dtype: torch.dtype) -> Tensor:
-    """Added to scores [1 or B,1,Nh,Nw,1,E+K]: -inf outside the grid, 0 for the E keys in front."""
-    mask = mask.flatten(3, 4)[:, None, :, :, None]
-    outside = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
-    return torch.nn.functional.pad(outside, (E, 0)) if E else outside
-
-
-def _bias(positions: Positions, E: int, K: int, dtype: torch.dtype) -> Tensor:
-    """Added to scores [h,1,1,1 or T,E+K]: of the keys in front, and of those of a window."""
-    some = positions.front if positions.bias is None else positions.bias
-    assert some is not None
-    bias = some.new_zeros(len(some), 1, K) if positions.bias is None else positions.bias
-    front = some.new_zeros(len(some), E) if positions.front is None else positions.front
-    joined = torch.cat((front[:, None].expand(-1, bias.shape[1], -1), bias), dim=2)
-    return joined[:, None, None].to(dtype)
