@@ -3,6 +3,7 @@
     python train.py                                   # a small model on scikit-learn's digits
     python train.py --config configs/vil_ls_medium_224.yaml --data-dir /data/imagenet
     torchrun --nproc-per-node 8 train.py --config ... --data-dir ...
+    python train.py --config ... --estimate 8         # what that would cost; trains nothing
 
 Flags have the names and meaning of timm's train.py. Exit status: 0 done, 1 failed, 2 unusable
 settings, 85 stopped by SIGTERM, SIGUSR1 or SIGINT after saving.
@@ -19,7 +20,7 @@ from timm.models import safe_model_name
 from timm.utils import random_seed
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import data, job, run
+from vit_ls import data, estimate, job, run
 from vit_ls.config import ConfigError, Parser, TrainConfig, read
 from vit_ls.train import Trainer, check_recipe, make_teacher
 
@@ -41,12 +42,16 @@ def _parse_args(argv: Sequence[str] | None = None) -> tuple[TrainConfig, set[str
     return config, given
 
 
-def build(config: TrainConfig, ranks: job.Ranks) -> Trainer:
-    """Check the settings and the data, then build the model and the run."""
+def _check(config: TrainConfig) -> None:
     config.check()
     run.check_model_name(config.model)
     run.check_compiler(config)
     check_recipe(create_model, config)
+
+
+def build(config: TrainConfig, ranks: job.Ranks) -> Trainer:
+    """Check the settings and the data, then build the model and the run."""
+    _check(config)
     train_images, held_out_images, num_classes = data.open_splits(config)
     config = replace(config, num_classes=num_classes)
 
@@ -74,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("timm").setLevel(logging.WARNING)
     config, _ = _parse_args(argv)
+    if config.estimate is not None:
+        _check(config)
+        sys.stdout.write(estimate.report(estimate.estimated(create_model, config)))
+        return
     # From here on, so that a signal during the start is not lost.
     with job.StopRequests() as stop:
         job.import_backends(config.device_modules)

@@ -133,6 +133,13 @@ class _Run:
     profile: int = setting(
         0, "trace so many updates with torch's profiler, after ten", NOT_BELOW_0, resume=FREE
     )
+    estimate: int | None = setting(
+        None,
+        "print what the run would cost on so many GPUs (alone: 1), and end",
+        ABOVE_0,
+        alone=1,
+        resume=START,
+    )
     save_images: bool = setting(
         False, "write a batch of training images at each log interval", resume=FREE
     )
@@ -204,6 +211,10 @@ class TrainConfig(
             (
                 self.no_resume_opt and not self.resume,
                 "--no-resume-opt needs --resume FILE.",
+            ),
+            (
+                self.estimate is not None and bool(self.resume),
+                "--estimate is of a whole run, so it cannot go with --resume.",
             ),
             (
                 self.resume_changed and not self.resume,

@@ -53,15 +53,17 @@ def check_recipe(factory: Callable[..., nn.Module], config: TrainConfig) -> None
         with _settings_of("the schedule"):
             make_schedule(torch.optim.SGD(stand_in.parameters()), config, 1)
         try:
-            make_optimizer(_outline(factory, config), config, 1)
+            make_optimizer(outline(factory, config), config, 1)
         except Exception:
             make_optimizer(stand_in, config, 1)
 
 
-def _outline(factory: Callable[..., nn.Module], config: TrainConfig) -> nn.Module:
-    """The model without the values of its tensors."""
+def outline(
+    factory: Callable[..., nn.Module], config: TrainConfig, device: str = "meta"
+) -> nn.Module:
+    """The model without the weights to start from: on the meta device, without any values."""
     bare = replace(config, pretrained=False, pretrained_path=None, initial_checkpoint="")
-    with torch.device("meta"):
+    with torch.device(device):
         model: nn.Module = make_model(factory, bare)
         return model
 

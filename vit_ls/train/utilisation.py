@@ -57,7 +57,7 @@ def utilisation(
         None where the peak or the work is not known.
     """
     peak = PEAKS.get(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-    if peak is None or config.amp is False or config.freeze or config.kd_model_name:
+    if peak is None or why_unknown(config):
         return None
     try:
         with warnings.catch_warnings():
@@ -69,9 +69,26 @@ def utilisation(
     except Exception as error:
         _logger.info("mfu is not shown: %s", " ".join(str(error).split())[:200])
         return None
-    # A multiply-add is two operations, and the backward pass makes two products of each one.
-    per_image = 3 * 2 * forward
+    per_image = training_flops(forward)
     return lambda images_per_second: images_per_second * per_image / (peak * 1e12)
+
+
+def why_unknown(config: TrainConfig) -> str | None:
+    """Why the work of an image, or the peak, is not that of plain training; None where it is."""
+    if config.amp is False:
+        return "the peaks are those of mixed precision, and --no-amp turns it off"
+    if config.freeze or config.kd_model_name:
+        setting = "--freeze" if config.freeze else "--kd-model-name"
+        return f"the work of an image is not known with {setting}"
+    return None
+
+
+def training_flops(forward: int) -> int:
+    """Operations of training on one image, from the multiply-adds of its forward pass.
+
+    A multiply-add is two operations, and the backward pass makes two products of each one.
+    """
+    return 3 * 2 * forward
 
 
 def _on_cpu(model: nn.Module) -> nn.Module:
