@@ -31,9 +31,9 @@ from torch import Tensor, nn
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import job
 from vit_ls.config import ConfigError
-from vit_ls.run.checkpoint import write_whole
 from vit_ls.style import markdown_table
 from vit_ls.visualize.images import read_rgb
+from vit_ls.whole import write_whole
 
 ROOT = Path(__file__).parents[1]
 SEAM_MODEL = "cvt_ls_13"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from vit_ls.config import ConfigError
 from vit_ls.errors import CheckpointError
-from vit_ls.run.checkpoint import write_whole
+from vit_ls.whole import write_whole
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -35,6 +35,7 @@ from vit_ls.data.splits import (
 )
 from vit_ls.data.streaming import hub, shards
 from vit_ls.data.streaming.images import StreamedImages
+from vit_ls.data.streaming.order import ShardOrder
 from vit_ls.errors import blamed_on
 
 _logger = logging.getLogger(__name__)
@@ -97,11 +98,13 @@ class Images:
         dataset: A data set with a `transform` attribute.
         class_to_idx: Index of each class, where the data set knows.
         links: Its files that are symbolic links.
+        order: Draws the order of a training epoch, where it is not one of any image at any place.
     """
 
     dataset: Any
     class_to_idx: dict[str, int] | None
     links: frozenset[str] = frozenset()
+    order: ShardOrder | None = None
 
     @property
     def streamed(self) -> bool:
@@ -159,7 +162,8 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **mor
             root=root or None,
             split=split,
             search_split=False,
-            is_training=training,
+            # What timm's reader of shards wants to be told in training is counted, or asked for.
+            is_training=training and kind != "wds",
             download=config.dataset_download,
             batch_size=config.batch_size,
             input_img_mode=mode,
@@ -168,16 +172,28 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **mor
         )
         if relabels:
             relabel(dataset.reader, config.class_map)
+        if kind == "wds":
+            dataset.reader.is_training = training
         source = {"wds": shards, "hfids": hub}.get(kind)
         if source is not None or kind == "hfds":
             (source or hub).check_keys(dataset.reader, config.input_key, config.target_key)
-    reader = _ClassFolders(dataset) if isinstance(dataset, DatasetFolder) else None
-    if isinstance(dataset, ImageDataset):
+    reader, order = None, None
+    if isinstance(dataset, DatasetFolder):
+        reader = _ClassFolders(dataset)
+    elif isinstance(dataset, ImageDataset):
         reader = dataset.reader
+    elif source is shards and shards.on_disk(dataset.reader):
+        reader = shards.ShardReader(dataset.reader)
+        order = reader.order(more.get("num_samples"), training=training)
     if reader is not None:
         dataset = ReadableImages(None, reader=reader, input_img_mode=mode)
         dataset.held_out = not training
     elif source is not None:
+        if not dataset.reader.num_samples:
+            raise ConfigError(
+                f"--{'train' if training else 'val'}-num-samples N is needed: {place} does not say "
+                f"how many images the split {split!r} has, and only shards on a disk are counted."
+            )
         dataset = StreamedImages(
             dataset.reader,
             source.samples,
@@ -188,7 +204,7 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **mor
         )
     if isinstance(dataset, Sized) and len(dataset) == 0:
         raise ConfigError(f"split {split!r} of {place} has no images.")
-    return Images(dataset, _class_to_idx(dataset), links)
+    return Images(dataset, _class_to_idx(dataset), links, order)
 
 
 def open_splits(config: TrainConfig) -> tuple[Images, Images | None, int]:

@@ -24,6 +24,7 @@ from vit_ls.data.processes import Supervised, last_line
 from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
 from vit_ls.data.streaming.images import StreamedImages
+from vit_ls.data.streaming.order import AnyOrder
 
 
 class Place(Protocol):
@@ -72,11 +73,20 @@ class TrainBatches:
         """Images of the training split; None where it is streamed."""
         return None if self.images.streamed else len(self.images.dataset)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch from the `start`-th on."""
+    def epoch(
+        self, epoch: int, start: int = 0, shift: int = 0
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch from the `start`-th on.
+
+        Args:
+            epoch: Its number.
+            start: Batches of it that were used.
+            shift: Images of it before the first batch, used by another number of processes.
+        """
         skip = 0
         if self.sampler is not None:
-            self.sampler.epoch, self.sampler.start = epoch, start
+            # At once, not with the first batch: the number of batches depends on it.
+            self.sampler.epoch, self.sampler.start, self.sampler.shift = epoch, start, shift
         else:
             # A streamed data set can only be read past what was used.
             skip = start
@@ -84,6 +94,10 @@ class TrainBatches:
                 self.loader.dataset.set_epoch(epoch)
         if isinstance(self.loader.random_erasing, SeededErasing):
             self.loader.random_erasing.enter(epoch, start - skip)
+        return self._batches(skip)
+
+    def _batches(self, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of the epoch that was entered, less the first ones."""
         number = -1
         try:
             for number, batch in enumerate(self.loader):
@@ -148,8 +162,9 @@ def train_batches(
     if config.aug_splits:
         dataset = AugMixDataset(dataset, num_splits=config.aug_splits)
     dataset.transform = transform
+    order = images.order or AnyOrder(len(dataset))
     sampler = EpochSampler(
-        len(dataset),
+        order,
         config.batch_size,
         seed=config.seed,
         rank=place.rank,
@@ -160,7 +175,7 @@ def train_batches(
         raise ConfigError(
             "the training split must fill an update: --batch-size x --grad-accum-steps x processes "
             f"= {config.batch_size * config.grad_accum_steps * place.world_size}, "
-            f"got {len(dataset)} images."
+            f"got {len(order)} images."
         )
     batch = config.batch_size * place.world_size
     if config.aug_repeats > batch:

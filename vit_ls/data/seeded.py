@@ -7,7 +7,7 @@ entered at any position, and several processes see together what one with their 
 
 import logging
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from timm.data import FastCollateMixup
@@ -29,11 +29,19 @@ class Key(NamedTuple):
     position: int
 
 
+class Order(Protocol):
+    """Draws the images of an epoch from torch's generator."""
+
+    def __len__(self) -> int: ...
+
+    def __call__(self) -> Tensor: ...
+
+
 class EpochSampler(Sampler[list[Key]]):
     """The batches of one process, in an order given by (seed, epoch).
 
     Args:
-        num_images: Size of the data set.
+        order: Draws the images of an epoch.
         batch_size: Images per batch of this process.
         seed: Of the order.
         rank: Of this process.
@@ -44,7 +52,7 @@ class EpochSampler(Sampler[list[Key]]):
 
     def __init__(
         self,
-        num_images: int,
+        order: Order,
         batch_size: int,
         *,
         seed: int,
@@ -52,21 +60,22 @@ class EpochSampler(Sampler[list[Key]]):
         world_size: int,
         repeats: int,
     ) -> None:
-        self.num_images, self.batch_size, self.seed = num_images, batch_size, seed
+        self.order, self.batch_size, self.seed = order, batch_size, seed
         self.rank, self.world_size, self.repeats = rank, world_size, max(repeats, 1)
-        self.epoch = self.start = 0
+        self.epoch = self.start = self.shift = 0
 
     def __len__(self) -> int:
-        return self.num_images // (self.batch_size * self.world_size)
+        return (len(self.order) - self.shift) // (self.batch_size * self.world_size)
 
     def __iter__(self) -> Iterator[list[Key]]:
         with seeded(self.seed, self.epoch, 0, _ORDER):
-            order = torch.randperm(self.num_images)
-        shown = order[: -(-self.num_images // self.repeats)]
-        order = shown.repeat_interleave(self.repeats)[: self.num_images]
+            order = self.order()
+        shown = order[: -(-len(order) // self.repeats)]
+        order = shown.repeat_interleave(self.repeats)[: len(order)]
         step = self.batch_size * self.world_size
         for batch in range(self.start, len(self)):
-            positions = range(batch * step + self.rank, (batch + 1) * step, self.world_size)
+            first = self.shift + batch * step
+            positions = range(first + self.rank, first + step, self.world_size)
             yield [Key(int(order[place]), self.epoch, place) for place in positions]
 
 

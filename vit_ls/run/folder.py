@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_ls.config import ConfigError, TrainConfig, dump
-from vit_ls.run.checkpoint import write_whole
+from vit_ls.whole import write_whole
 
 CONFIG, SUMMARY, LOCK = "args.yaml", "summary.csv", ".lock"
 

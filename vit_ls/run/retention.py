@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vit_ls.run.checkpoint import SUFFIX, Position, link_whole, position_of, write_whole
+from vit_ls.run.checkpoint import SUFFIX, Position, position_of
+from vit_ls.whole import link_whole, write_whole
 
 BEST, LAST = f"model_best{SUFFIX}", f"last{SUFFIX}"
 _NUMBERED = re.compile(r"checkpoint-(\d+)\.pth\.tar")

@@ -15,10 +15,10 @@ from tqdm import tqdm
 from vit_ls.config import ConfigError, TrainConfig, asdict
 from vit_ls.errors import blamed_on
 from vit_ls.job.ranks import Ranks, agreed
-from vit_ls.run.checkpoint import write_whole
 from vit_ls.run.folder import write_rows
 from vit_ls.run.state import Progress
 from vit_ls.train.profiling import Profile
+from vit_ls.whole import write_whole
 
 _logger = logging.getLogger(__name__)
 

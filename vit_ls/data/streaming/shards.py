@@ -1,20 +1,26 @@
-"""WebDataset shards, which timm's reader finds and these functions read."""
+"""WebDataset shards, which timm's reader finds: by their places on a disk, else in a stream."""
 
+import bisect
+import io
 import json
 import os
 import random
 import tarfile
 from collections.abc import Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from timm.data.readers.class_map import remap_target
+from timm.data.readers.reader import Reader
 from timm.data.readers.targets import get_field, has_field
 
 from vit_ls.config import ConfigError
 from vit_ls.data.errors import DataError
+from vit_ls.data.pictures import PictureError
 from vit_ls.data.streaming.images import Part, Sample
+from vit_ls.data.streaming.index import INDEX, index_of
+from vit_ls.data.streaming.order import ShardOrder
 from vit_ls.errors import one_line
 
 _CLASS = "cls"
@@ -59,6 +65,99 @@ def check_keys(reader: Any, input_key: str | None, target_key: str | None) -> No
         raise ConfigError(f"--target-key {key} must be one of {there}, as in {shard}.")
 
 
+def on_disk(reader: Any) -> bool:
+    """Whether the shards of timm's reader are files, and not addresses or commands."""
+    places = (reader.root, *reader.split_info.filenames)
+    return not any("://" in place or place.startswith("pipe:") for place in places)
+
+
+class ShardReader(Reader):
+    """The samples of shards on a disk, each by its number through all of them, encoded.
+
+    Args:
+        reader: timm's, of the same data; it says which shards and keys.
+
+    Raises:
+        DataError: A shard cannot be read to its end, or has another number of samples than is said
+            beside it.
+    """
+
+    def __init__(self, reader: Any) -> None:
+        super().__init__()
+        self._reader, self.split_info = reader, reader.split_info
+        self.root, self.class_to_idx = Path(reader.root), reader.class_to_idx
+        self.index = index_of(self.root, self.split_info.filenames, _target_key(reader))
+        self._ends = list(accumulate(self.index.counts))
+        said = _said_lengths(reader)
+        for name, shard in zip(self.index.names, self.index.shards, strict=True):
+            if said.get(name, shard.samples) != shard.samples:
+                raise _other_length(name, said[name], shard.samples)
+
+    def order(self, length: int | None, *, training: bool) -> ShardOrder | None:
+        """The order of a training epoch; None for an evaluation, or where there are no samples.
+
+        Args:
+            length: Images that are asked for; default: as many as there are.
+            training: Whether these are images to train on.
+
+        Raises:
+            ConfigError: An evaluation asks for another number than there are.
+        """
+        if training:
+            return ShardOrder(self.index.counts, length) if len(self) else None
+        if length not in (None, len(self)):
+            raise ConfigError(
+                f"the number of images is that of the shards here, {len(self)}, got {length}."
+            )
+        return None
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, number: int) -> tuple[IO[bytes], Any]:
+        """The file of an image, and its label.
+
+        Raises:
+            PictureError: The sample has no image.
+            DataError: It has no label, or is not where it was.
+        """
+        shard, entries = self._sample(number)
+        label = _label(self._reader, entries, f"{shard}/{entries['__key__']}")
+        ending = _image_key(self._reader, entries)
+        if ending is None:
+            raise PictureError("it has no image")
+        return io.BytesIO(entries[ending]), label
+
+    def _sample(self, number: int) -> tuple[str, dict[str, Any]]:
+        """The shard of a sample, and its files by their endings."""
+        place = bisect.bisect_right(self._ends, number)
+        name, shard = self.index.names[place], self.index.shards[place]
+        first, end = shard.spans[number - self._ends[place]].tolist()
+        try:
+            with (self.root / name).open("rb", buffering=0) as file:
+                file.seek(first)
+                part = io.BytesIO(file.read(end - first))
+        except OSError as error:
+            raise DataError(f"the shard {name} cannot be read: {one_line(error)}.") from error
+        try:
+            (found,) = _entries_in(part, name)
+        except (DataError, ValueError) as error:
+            raise DataError(
+                f"the shard {name} is not the one that was counted: delete {self.root / INDEX}."
+            ) from error
+        return name, found
+
+    def _filename(self, index: int, basename: bool = False, absolute: bool = False) -> str:
+        shard, entries = self._sample(index)
+        name = entries["__key__"]
+        ending = _image_key(self._reader, entries) or self._reader.input_key.split(";")[0]
+        return f"{Path(name).name if basename else f'{shard}/{name}'}.{ending}"
+
+    def filenames(self, basename: bool = False, absolute: bool = False) -> list[str]:
+        """Names of the images' files, in order."""
+        return [self._filename(number, basename, absolute) for number in range(len(self))]
+
+
 def samples(reader: Any, part: Part) -> Iterator[Sample]:
     """The samples of one part of a WebDataset, once.
 
@@ -97,22 +196,45 @@ def _samples_of(reader: Any, shard: str) -> Iterator[Sample | None]:
         count += 1
         name = f"{shard}/{entries['__key__']}"
         label = _label(reader, entries, name)
-        encoded = next((entries[k] for k in reader.input_key.split(";") if k in entries), None)
+        ending = _image_key(reader, entries)
+        encoded = None if ending is None else entries[ending]
         yield None if label is None else Sample(name, encoded, label)
-    lengths = dict(zip(reader.split_info.filenames, reader.split_info.shard_lengths, strict=False))
-    if not reader.is_training and lengths.get(shard, count) != count:
-        raise DataError(f"the shard {shard} must have {lengths[shard]} samples, got {count}.")
+    said = _said_lengths(reader).get(shard, count)
+    if not reader.is_training and said != count:
+        raise _other_length(shard, said, count)
+
+
+def _said_lengths(reader: Any) -> dict[str, int]:
+    """Samples of each shard, as far as the file beside the shards says it."""
+    info = reader.split_info
+    return dict(zip(info.filenames, info.shard_lengths, strict=False))
+
+
+def _other_length(shard: str, said: int, found: int) -> DataError:
+    return DataError(f"the shard {shard} must have {said} samples, got {found}.")
+
+
+def _image_key(reader: Any, entries: dict[str, Any]) -> str | None:
+    return next((key for key in reader.input_key.split(";") if key in entries), None)
 
 
 def _entries(reader: Any, shard: str) -> Iterator[dict[str, Any]]:
     """The files of each sample by their endings."""
     from webdataset.gopen import gopen
-    from webdataset.tariterators import group_by_keys, tar_file_expander
 
     url = os.path.join(reader.root, shard)  # noqa: PTH118 - it may be an address
     try:
         with gopen(url) as stream:
-            yield from group_by_keys(tar_file_expander([{"url": url, "stream": stream}]))
+            yield from _entries_in(stream, shard)
+    except OSError as error:
+        raise DataError(f"the shard {shard} cannot be read: {one_line(error)}.") from error
+
+
+def _entries_in(stream: Any, shard: str) -> Iterator[dict[str, Any]]:
+    from webdataset.tariterators import group_by_keys, tar_file_expander
+
+    try:
+        yield from group_by_keys(tar_file_expander([{"url": shard, "stream": stream}]))
     # The package adds places to what it and tarfile raise.
     except (OSError, ValueError, EOFError, tarfile.TarError) as error:
         words = error.args[0] if isinstance(error, tarfile.TarError) and error.args else None
