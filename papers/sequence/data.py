@@ -71,6 +71,7 @@ class Batches:
     unreadable: Tensor | None = None
     max_unreadable = 0
     num_images: int | None = None
+    listing: str | None = None
 
     def __init__(
         self,
@@ -97,8 +98,8 @@ class Batches:
         """Whether there is enough data for one batch."""
         return self._pass > 0
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch from the `start`-th on."""
+    def epoch(self, epoch: int, start: int = 0, shift: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch from the `start`-th on; `shift` samples are read again."""
         order, of_pass = torch.empty(0), -1
         for number in range(epoch * self._length + start, (epoch + 1) * self._length):
             wanted, place = divmod(number, self._pass)

@@ -5,10 +5,10 @@ from vit_ls.data.datasets import (
     checked_num_classes,
     open_images,
     open_splits,
-    warn_of_idle,
 )
 from vit_ls.data.inputs import input_config
 from vit_ls.data.loaders import TrainBatches, eval_loader, train_batches
+from vit_ls.data.splits import warn_of_idle
 
 __all__ = [
     "Images",

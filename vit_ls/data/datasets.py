@@ -1,10 +1,10 @@
 """Opens a run's data sets and checks them before a model is built."""
 
+import hashlib
 import logging
 from collections.abc import Sized
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -21,17 +21,16 @@ from vit_ls.data.labels import checked_label, relabel
 from vit_ls.data.pictures import PictureError, converted, opened
 from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.splits import (
-    STREAMED,
     TRAIN,
-    check_place,
+    check_settings,
     check_split,
     checked_kind,
-    downloads,
     in_folders,
     links_in,
     of_two,
     shared,
     split_root,
+    warn_of_idle,
 )
 from vit_ls.data.streaming import hub, shards
 from vit_ls.data.streaming.images import StreamedImages
@@ -118,6 +117,17 @@ class Images:
         return [str(name) for name in self.dataset.filenames(basename=True)]
 
     @property
+    def listing(self) -> str | None:
+        """Identity of the list of images (names, of shards sizes too), where it has one."""
+        reader = getattr(self.dataset, "reader", None)
+        if isinstance(reader, shards.ShardReader):
+            return reader.index.digest()
+        if not isinstance(reader, ReaderImageFolder):
+            return None
+        names = (path.removeprefix(str(reader.root)) for path, _ in reader.samples)
+        return hashlib.sha256("\n".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+
+    @property
     def num_classes(self) -> int | None:
         """Number of classes, where the data set knows."""
         return max(self.class_to_idx.values()) + 1 if self.class_to_idx else None
@@ -138,7 +148,7 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **mor
     mode = image_mode(config)
     kind = checked_kind(config.dataset)
     check_split(config.dataset, split)
-    _check_settings(config, kind, **more)
+    check_settings(config, kind, **more)
     if kind == "digits":
         digits = Digits(held_out=split not in TRAIN, mode=mode)
         return Images(digits, digits.class_to_idx)
@@ -240,16 +250,6 @@ def open_splits(config: TrainConfig) -> tuple[Images, Images | None, int]:
     return train, held_out, num_classes
 
 
-def warn_of_idle(config: DataConfig) -> None:
-    """Name the settings of the data that do nothing with its kind."""
-    if config.dataset_download and not downloads(config.dataset):
-        _logger.warning(
-            "--dataset-download has no effect: it needs --dataset tfds/, hfids/, or torch/ with "
-            "data that torchvision downloads, got %r.",
-            config.dataset,
-        )
-
-
 def _check_pair(config: TrainConfig, train: Images, held_out: Images) -> None:
     splits = f"{config.train_split!r} and {config.val_split!r}"
     if train.class_to_idx and held_out.class_to_idx and train.class_to_idx != held_out.class_to_idx:
@@ -280,26 +280,6 @@ def checked_num_classes(images: Images, num_classes: int | None) -> int | None:
             f"--num-classes must be at least the {found} classes of the data, got {num_classes}."
         )
     return found if num_classes is None else num_classes
-
-
-def _check_settings(config: DataConfig, kind: str, **reader: Any) -> None:
-    """Refuse what this kind of data would ignore, and a place that is not there."""
-    if config.class_map and not Path(config.class_map).is_file():
-        raise ConfigError(f"--class-map {config.class_map}: no such file.")
-    if config.class_map and kind in ("digits", "torch"):
-        raise ConfigError(f"--class-map has no effect on {config.dataset}.")
-    if kind not in STREAMED:
-        count, repeats = reader.get("num_samples"), reader.get("repeats")
-        if count is not None:
-            raise ConfigError(f"the number of images is that of the data here, got {count}.")
-        if repeats:
-            raise ConfigError(f"--epoch-repeats is for streamed data sets, got {repeats}.")
-    elif kind == "wds" and reader.get("repeats"):
-        raise ConfigError(
-            "--epoch-repeats is for tfds/ and hfids/: of wds/ --train-num-samples says how many "
-            f"images an epoch has, got {reader['repeats']}."
-        )
-    check_place(kind, config.data_dir)
 
 
 def _class_to_idx(dataset: Any) -> dict[str, int] | None:

@@ -73,9 +73,12 @@ class TrainBatches:
         """Images of the training split; None where it is streamed."""
         return None if self.images.streamed else len(self.images.dataset)
 
-    def epoch(
-        self, epoch: int, start: int = 0, shift: int = 0
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    @property
+    def listing(self) -> str | None:
+        """Identity of their names, where the split has some."""
+        return self.images.listing
+
+    def epoch(self, epoch: int, start: int = 0, shift: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch from the `start`-th on.
 
         Args:

@@ -16,7 +16,7 @@ from typing import Any
 from timm.data.readers.reader_image_folder import ReaderImageFolder
 from timm.data.readers.reader_image_in_tar import ReaderImageInTar
 
-from vit_ls.config import ConfigError, nearest
+from vit_ls.config import ConfigError, DataConfig, nearest
 
 _logger = logging.getLogger(__name__)
 TRAIN = ("train", "training")
@@ -114,7 +114,37 @@ def split_root(data_dir: str, split: str) -> str:
     raise ConfigError(f"{data_dir} has no split {split!r}; it has the folders {shown}{more}.")
 
 
-def check_place(kind: str, data_dir: str) -> None:
+def warn_of_idle(config: DataConfig) -> None:
+    """Name the settings of the data that do nothing with its kind."""
+    if config.dataset_download and not downloads(config.dataset):
+        _logger.warning(
+            "--dataset-download has no effect: it needs --dataset tfds/, hfids/, or torch/ with "
+            "data that torchvision downloads, got %r.",
+            config.dataset,
+        )
+
+
+def check_settings(config: DataConfig, kind: str, **reader: Any) -> None:
+    """Refuse what this kind of data would ignore, and a place that is not there."""
+    if config.class_map and not Path(config.class_map).is_file():
+        raise ConfigError(f"--class-map {config.class_map}: no such file.")
+    if config.class_map and kind in ("digits", "torch"):
+        raise ConfigError(f"--class-map has no effect on {config.dataset}.")
+    if kind not in STREAMED:
+        count, repeats = reader.get("num_samples"), reader.get("repeats")
+        if count is not None:
+            raise ConfigError(f"the number of images is that of the data here, got {count}.")
+        if repeats:
+            raise ConfigError(f"--epoch-repeats is for streamed data sets, got {repeats}.")
+    elif kind == "wds" and reader.get("repeats"):
+        raise ConfigError(
+            "--epoch-repeats is for tfds/ and hfids/: of wds/ --train-num-samples says how many "
+            f"images an epoch has, got {reader['repeats']}."
+        )
+    _check_place(kind, config.data_dir)
+
+
+def _check_place(kind: str, data_dir: str) -> None:
     """Raise ConfigError where data that lies on this machine is not there."""
     if kind in ("", "torch") and not os.path.exists(data_dir):
         raise ConfigError(f"--data-dir {data_dir or '(none)'}: no such folder or file.")

@@ -14,10 +14,16 @@ SUFFIX = ".pth.tar"
 
 
 class Position(NamedTuple):
-    """A moment of a run: before batch `batch` of epoch `epoch`."""
+    """A moment of a run, to be held against others.
+
+    Attributes:
+        epoch: Epochs done.
+        within: How far in this one: of a file's name batches, of its content images, because their
+            number does not depend on how many processes share a batch.
+    """
 
     epoch: int
-    batch: int
+    within: int
 
 
 def read_checkpoint(path: Path, *, tensors: bool = True) -> dict[str, Any]:
@@ -92,4 +98,4 @@ def _checked_position(path: Path, arch: str) -> Position:
 
 def _position(content: dict[str, Any]) -> Position | None:
     at = content.get("position")
-    return Position(at["epoch"], at["batch"]) if at else None
+    return Position(at["epoch"], at["images"]) if at else None

@@ -142,7 +142,7 @@ class Saver:
         write_whole(path, lambda file: torch.save(whole, file))
 
     def _recovery(self, at: Position) -> Path:
-        return self.folder / f"recovery-{at.epoch}-{at.batch}{SUFFIX}"
+        return self.folder / f"recovery-{at.epoch}-{at.within}{SUFFIX}"
 
     def _numbers(self) -> set[int]:
         """The epochs whose checkpoints are there."""

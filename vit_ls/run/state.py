@@ -27,6 +27,7 @@ class Progress:
     Attributes:
         epoch: Epochs done.
         batch: Batches done in this one.
+        shift: Images done in it before its first batch, where another number of processes began it.
         updates: Changes of the weights so far.
         skipped: Updates skipped for a non-finite loss so far.
         loss_sum: Sum of this epoch's losses over this process's images.
@@ -38,6 +39,7 @@ class Progress:
 
     epoch: int = 0
     batch: int = 0
+    shift: int = 0
     updates: int = 0
     skipped: int = 0
     loss_sum: float = 0.0
@@ -62,6 +64,7 @@ class RunState:
         unreadable: Flags of training images, or None for data that has none.
         classes: Index of each class, where the data has names for them.
         training_images: How many there are; None for streamed data.
+        listing: Identity of the training data's listing, where it has one.
         at: Where the run stands.
     """
 
@@ -73,6 +76,7 @@ class RunState:
     unreadable: Tensor | None
     classes: dict[str, int] | None = None
     training_images: int | None = None
+    listing: str | None = None
     at: Progress = field(default_factory=Progress)
 
     def of_ranks(self) -> list[dict[str, Any]]:
@@ -83,7 +87,7 @@ class RunState:
     def content(self, of_ranks: list[dict[str, Any]]) -> dict[str, Any]:
         """The content of a checkpoint: plain values and tensors."""
         at = self.at
-        images = at.batch * self.config.batch_size * self.ranks.world_size
+        images = at.shift + at.batch * self._step
         content: dict[str, Any] = {
             "version": 2,  # of timm's format: its `epoch` is the last one trained
             "arch": self.config.model,
@@ -94,6 +98,7 @@ class RunState:
                 "epoch": at.epoch,
                 "batch": at.batch,
                 "images": images,
+                "shift": at.shift,
                 "updates": at.updates,
                 "skipped": at.skipped,
                 "norm_sum": at.norm_sum,
@@ -102,6 +107,7 @@ class RunState:
             "ranks": of_ranks,
             "summary": at.rows,
             "training_images": self.training_images,
+            "listing": self.listing,
             "unreadable": [],
         }
         content |= self.task.get_checkpoint_state() | self.task.get_checkpoint_state(ema=True)
@@ -148,9 +154,13 @@ class RunState:
             _logger.warning("the checkpoint holds no random states: they start anew.")
             return
         position, of_ranks = content["position"], content["ranks"]
+        images, shift = position["images"], position.get("shift", 0)
+        if (images - shift) % self._step:
+            shift = images % self._step
         self.at = Progress(
             epoch=position["epoch"],
-            batch=position["images"] // (self.config.batch_size * self.ranks.world_size),
+            batch=(images - shift) // self._step,
+            shift=shift,
             updates=position["updates"],
             skipped=position["skipped"],
             norm_sum=position.get("norm_sum", 0.0),
@@ -171,9 +181,15 @@ class RunState:
         if not reseeded:
             set_random_state(mine["random"])
 
+    @property
+    def _step(self) -> int:
+        """Images of a batch of all processes."""
+        return self.config.batch_size * self.ranks.world_size
+
     def same_images(self, content: dict[str, Any]) -> bool:
-        """Whether a checkpoint is of a run on as many training images, as far as it says."""
-        return content.get("training_images", self.training_images) == self.training_images
+        """Whether a checkpoint is of a run on the same training images, as far as it says."""
+        same = content.get("training_images", self.training_images) == self.training_images
+        return same and content.get("listing") in (None, self.listing)
 
     def metric(self, row: dict[str, Any]) -> float | None:
         """What ranks an epoch: the better of the weights' and their average's value."""

@@ -23,10 +23,14 @@ class TrainStream(Protocol):
     def class_to_idx(self) -> dict[str, int] | None:
         """Index of each class, where the data has names for them."""
 
+    @property
+    def listing(self) -> str | None:
+        """Identity of what they are; None where that is not known."""
+
     def __len__(self) -> int: ...
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch from the `start`-th on."""
+    def epoch(self, epoch: int, start: int = 0, shift: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch from the `start`-th on, counted after its first `shift` images."""
 
     def name(self, index: int) -> str:
         """File name of an image, or "" where it was named when it was met."""

@@ -37,10 +37,11 @@ def _changes(content: dict[str, Any], state: RunState) -> set[str]:
         return set()
     changes = checked_changes(was, state.config)
     if not (state.same_images(content) or state.config.resume_changed):
-        raise ConfigError(
-            f"--resume: there are {state.training_images} training images, the run had "
-            f"{content['training_images']}; --resume-changed allows that."
-        )
+        now, then = state.training_images, content["training_images"]
+        what = f"there are {now} training images, the run had {then}"
+        if now == then:
+            what = f"the {now} training images have other names or sizes than those of the run"
+        raise ConfigError(f"--resume: {what}; --resume-changed allows that.")
     for one in changes:
         _logger.info("%s", one)
     return {one.name for one in changes}

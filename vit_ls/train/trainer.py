@@ -94,6 +94,7 @@ class Trainer:
             train.unreadable,
             train.class_to_idx,
             train.num_images,
+            train.listing,
         )
         self._unreadable = UnreadableImages(train, ranks)
         self._stop = StopRequests()
@@ -186,7 +187,7 @@ class Trainer:
     def _train_epoch(self, reporter: Reporter | None) -> dict[str, float]:
         """Train to the end of the epoch; returns what was measured."""
         self.task.train()
-        stream = Timed(self.train.epoch(self.at.epoch, self.at.batch))
+        stream = Timed(self.train.epoch(self.at.epoch, self.at.batch, self.at.shift))
         sums = Sums(self.at, self.ranks.device)
         interval = whole = Interval(stream, self.at, self._utilisation)
         while (left := len(self.train) - self.at.batch) > 0:

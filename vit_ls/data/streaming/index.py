@@ -89,7 +89,8 @@ def index_of(root: Path, names: Sequence[str], key: str) -> Index:
         known = _read(root)
         missing = [one for one in wanted if _size(root, one[0]) != _size_in(known, one)]
         if missing:
-            _logger.info("counting the samples of %d shards in %s, once.", len(missing), root)
+            first = root / missing[0][0]
+            _logger.info("counting samples, once: %d shards from %s on.", len(missing), first)
             known |= {one: _scanned(root, *one) for one in missing}
             _keep(root, known)
     return Index(tuple(names), tuple(known[name, key] for name in names))
@@ -126,9 +127,7 @@ def _scanned(root: Path, name: str, key: str) -> Shard:
     return Shard(path.stat().st_size, len(found), np.array(spans, np.int64).reshape(-1, 2))
 
 
-def _samples_in(
-    archive: tarfile.TarFile, key: str, shard: str
-) -> Iterator[tuple[int, int, bool]]:
+def _samples_in(archive: tarfile.TarFile, key: str, shard: str) -> Iterator[tuple[int, int, bool]]:
     """First byte and end of each sample, and whether it has a label, as webdataset groups them."""
     from webdataset.tariterators import base_plus_ext
 
