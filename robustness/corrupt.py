@@ -8,13 +8,15 @@ command always makes the same pixels.
 
 import argparse
 import hashlib
+import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,7 +88,10 @@ def write_corrupted(job: Job, *, workers: int = 0) -> list[str]:
     made = read_manifest(job.dst)
     if made not in (None, job.manifest):
         raise ConfigError(f"--dst holds images made otherwise ({described(made)}).")
-    foreign = [*_unexpected(job, keys), *_flat(_map(partial(_not_ours, job), keys, workers))]
+    foreign = [
+        *_unexpected(job, keys),
+        *chain.from_iterable(_map(partial(_not_ours, job), keys, workers)),
+    ]
     if foreign:
         raise ConfigError(
             f"--dst holds {len(foreign)} files that this command did not make of --src: "
@@ -107,11 +112,6 @@ def _map(work: Callable[[str], T], keys: Sequence[str], workers: int) -> list[T]
         # After Ctrl-C, the images that nobody has begun are not waited for.
         if pool:
             pool.shutdown(cancel_futures=True)
-
-
-def _flat(parts: Iterable[Iterable[str]]) -> Iterator[str]:
-    for part in parts:
-        yield from part
 
 
 def _name_of(key: str) -> str:
@@ -185,18 +185,11 @@ def _write_image(job: Job, key: str) -> str | None:
         image = resize_and_crop(image)
     origin = _digest(source)
     for cell in missing:
-        path = job.dst / cell / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        content = io.BytesIO()
+        comment = _comment(job, key, cell, origin)
         changed = job.generator.corrupted(image, key, cell)
-        changed.save(
-            part,
-            "JPEG",
-            quality=RELEASE_QUALITY,
-            optimize=True,
-            comment=_comment(job, key, cell, origin),
-        )
-        part.replace(path)
+        changed.save(content, "JPEG", quality=RELEASE_QUALITY, optimize=True, comment=comment)
+        write_atomically(job.dst / cell / name, content.getvalue())
     return None
 
 

@@ -5,7 +5,9 @@ Prints the mean over the five severities of the best time for one image, one thr
 
 import argparse
 import sys
-import time
+import timeit
+from functools import partial
+from statistics import fmean
 
 import numpy as np
 from PIL import Image
@@ -17,14 +19,13 @@ def milliseconds(image: Image.Image, name: str, repeats: int) -> float:
     """Mean over severities of the least of `repeats` times."""
     best = []
     for severity in SEVERITIES:
-        times = []
-        for repeat in range(repeats):
-            rng = random_state(str(repeat), name, severity)
-            began = time.perf_counter()
-            corrupt(image, name, severity, rng)
-            times.append(time.perf_counter() - began)
-        best.append(min(times))
-    return 1000 * sum(best) / len(best)
+        once = partial(_once, image, name, severity)
+        best.append(min(timeit.repeat(once, number=1, repeat=repeats)))
+    return 1000 * fmean(best)
+
+
+def _once(image: Image.Image, name: str, severity: int) -> None:
+    corrupt(image, name, severity, random_state("", name, severity))
 
 
 def main() -> None:

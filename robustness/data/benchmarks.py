@@ -1,12 +1,11 @@
 """The table of benchmarks: where each lies, its layout, classes, rule, numbers and transform."""
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from robustness.corruptions import CORRUPTIONS, SEVERITIES
-from vit_ls.config import ConfigError
+from vit_ls.config import ConfigError, nearest
 
 IN_MCE = tuple(name for name, row in CORRUPTIONS.items() if row.group != "extra")
 EXTRA = tuple(name for name, row in CORRUPTIONS.items() if row.group == "extra")
@@ -281,8 +280,6 @@ def choose(suites: Iterable[str] | None, own: Iterable[Benchmark] = ()) -> list[
     for suite in suites:
         known = [*rows, *_SUITES]
         if suite not in known:
-            near = difflib.get_close_matches(suite, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}."
-            raise ConfigError(f"--suites has no suite named {suite}{hint}")
+            raise ConfigError(f"--suites has no suite named {suite}{nearest(suite, known)}")
         chosen.update(_SUITES.get(suite, (suite,)))
     return [row for name, row in rows.items() if name in chosen]

@@ -1,12 +1,11 @@
 """Benchmarks of one's own: a few lines of YAML instead of a row of the table."""
 
-import difflib
 import re
 from pathlib import Path
 from typing import Any
 
 from robustness.data.benchmarks import BENCHMARKS, SINGLE, Benchmark, grid
-from vit_ls.config import ConfigError, yaml_entries
+from vit_ls.config import ConfigError, nearest, yaml_entries
 
 _LAYOUTS = ("classes", "cells", "corruptions", "arrays")
 _NAMINGS = ("wnid", "v2", "sorted")
@@ -58,9 +57,7 @@ def read_benchmark(file: Path) -> Benchmark:
 def _check(file: Path, content: dict[Any, Any]) -> None:
     for key, value in content.items():
         if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_KEYS)}."
-            raise ConfigError(f"{file} has an unknown key {key}; {hint}")
+            raise ConfigError(f"{file} has an unknown key {key}{nearest(str(key), _KEYS)}")
         if not isinstance(value, _KEYS[key]) or isinstance(value, bool):
             raise ConfigError(f"{file}: {key} is of another kind: {value!r}.")
         if isinstance(value, int) and value < 1:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from vit_ls.job.rng import seeded
+
 T = TypeVar("T")
 
 
@@ -22,22 +24,12 @@ def drawing(work: Callable[[], T], seed: int) -> tuple[T, bool]:
         for certain, also where the draw changes nothing this time. A generator of `work`'s own is
         not seen here.
     """
-    before = _states()
-    try:
-        _seed(seed)
+    # To ask a device that nothing runs on yet would start it.
+    device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+    with seeded(seed, device=device):
         start = _states()
         found = work()
         return found, not _same(start, _states())
-    finally:
-        _give_back(before)
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - the shared generator is the one that is looked at
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
 
 
 def _states() -> dict[str, Any]:
@@ -46,18 +38,9 @@ def _states() -> dict[str, Any]:
         "numpy": np.random.get_state(legacy=False),  # noqa: NPY002
         "torch": torch.get_rng_state(),
     }
-    # To ask a device that nothing runs on yet would start it.
     if torch.cuda.is_initialized():
         states["cuda"] = torch.stack(torch.cuda.get_rng_state_all())
     return states
-
-
-def _give_back(states: dict[str, Any]) -> None:
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])  # noqa: NPY002
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states:
-        torch.cuda.set_rng_state_all(list(states["cuda"]))
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:

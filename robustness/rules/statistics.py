@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 Array = NDArray[Any]
 
@@ -124,15 +124,11 @@ def per_class(label: Array, right: Array) -> dict[int, tuple[int, int]]:
 def logit_line(clean: Array, shifted: Array) -> tuple[float, float]:
     """Slope and height of the line through the logits of accuracies (shares, 0 and 1 left out)."""
     inside = (clean > 0) & (clean < 1) & (shifted > 0) & (shifted < 1)
-    x, y = _logit(clean[inside]), _logit(shifted[inside])
+    x, y = special.logit(clean[inside]), special.logit(shifted[inside])
     line = linear_regression(x.tolist(), y.tolist())
     return line.slope, line.intercept
 
 
 def on_line(clean: float, line: tuple[float, float]) -> float:
     """Accuracy on the shifted data that the line expects of a clean accuracy (shares)."""
-    return float(1 / (1 + np.exp(-(line[0] * _logit(np.array(clean)) + line[1]))))
-
-
-def _logit(share: Array) -> Array:
-    return np.log(share / (1 - share))
+    return float(special.expit(line[0] * special.logit(clean) + line[1]))

@@ -1,6 +1,5 @@
 """The model under test: built by timm, loaded, hashed."""
 
-import difflib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from robustness.data.labels import wnid_to_index
 from robustness.data.listing import digest
 from robustness.rules.protocols import Protocol, protocol_for
 from robustness.running.identity import answers, check_steady, plain_state, weights_digest
-from vit_ls.config import ConfigError
+from vit_ls.config import ConfigError, nearest
 from vit_ls.errors import CheckpointError, one_line
 from vit_ls.models.wrappers import Which
 from vit_ls.paper import named
@@ -187,10 +186,7 @@ def build_subject(
     """
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
-        near = difflib.get_close_matches(architecture, timm.list_models(), n=1)
-        raise ConfigError(
-            f"timm has no model {name}" + (f"; did you mean {near[0]}?" if near else ".")
-        )
+        raise ConfigError(f"timm has no model {name}{nearest(architecture, timm.list_models())}")
     given = {"num_classes": num_classes, "img_size": img_size}
     kwargs = _as_trained(checkpoint, architecture) | model_kwargs
     kwargs |= {key: value for key, value in given.items() if value is not None}

@@ -153,7 +153,7 @@ def test_sorted_folders_name_classes_only_where_all_are_there(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("name: x\nlayuot: classes\n", "unknown key layuot; did you mean layout?"),
+        ("name: x\nlayuot: classes\n", "unknown key layuot; did you mean 'layout'?"),
         ("name: x\n", "lacks layout, classes, images"),
         ("name: x\nlayout: tree\nclasses: 3\nimages: 1\n", "layout must be one of classes,"),
         ("name: x\nlayout: classes\nclasses: 3\nimages: 0\n", "images must be at least 1, got 0"),

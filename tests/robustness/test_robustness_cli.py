@@ -38,7 +38,7 @@ def tree(root: Path, images: int = 2) -> Path:
     [
         (["--data-root", "/nowhere"], "--data-root: no folder /nowhere"),
         ([], "--data-root is needed"),
-        (["--suites", "imagenet-cc"], "did you mean imagenet-c?"),
+        (["--suites", "imagenet-cc"], "did you mean 'imagenet-c'?"),
         (["--suites", "digits", "--max-images", "0"], "--max-images must be at least 1, got 0"),
         (["--suites", "digits", "--batch-size", "-1"], "--batch-size must be at least 1, got -1"),
         (["--suites", "digits", "--checkpoint", "x.pth"], "give one of --checkpoint"),
@@ -46,7 +46,7 @@ def tree(root: Path, images: int = 2) -> Path:
         (["--suites", "digits", "--num-classes", "7"], "needs a model of 10 classes"),
         (["--suites", "digits", "--model-kwargs", "width"], "must be KEY=VALUE, got 'width'"),
         (["--suites", "digits", "--model-kwargs", "wdth=3"], "cannot be built"),
-        (["--suites", "digits", "--model", "test_resnett"], "did you mean test_resnet?"),
+        (["--suites", "digits", "--model", "test_resnett"], "did you mean 'test_resnet'?"),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(
