@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from robustness.data.images import Generator
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
 from robustness.files import check_folder, write_atomically
+from robustness.gates.judged import Gates
 from robustness.reporting.page import to_html
 from robustness.reporting.plots import plot_report
 from robustness.reporting.report import write_report
@@ -25,7 +27,7 @@ from robustness.running.attacks import STEPS, Attack
 from robustness.running.cache import Cache
 from robustness.running.loop import Loop, joined
 from robustness.running.question import asked_of, claim
-from robustness.running.run import Request, run
+from robustness.running.run import Request, expected_report, run
 from robustness.running.subject import Subject, make_subject
 from vit_ls.config import ConfigError
 from vit_ls.job import LostRankError, Ranks, by_primary, device_named, in_contact, leave
@@ -59,6 +61,9 @@ class Options:
         eps: Largest distance of the attacks, in pixels of [0, 1]: a number, or a text as "8/255".
         norm: Of that distance: "linf" or "l2".
         attack_steps: Of PGD; None for 20.
+        fail_if: Rules that fail the report where they hold: "imagenet-c:mce > 60".
+        baseline: Report of an older run.
+        fail_if_worse: Points by which a headline number may fall behind it.
     """
 
     data_root: Path | None = None
@@ -82,13 +87,16 @@ class Options:
     eps: str | float | None = None
     norm: str = "linf"
     attack_steps: int | None = None
+    fail_if: Sequence[str] = ()
+    baseline: Path | None = None
+    fail_if_worse: float | None = None
 
     def __post_init__(self) -> None:
         """Take paths as texts too, and one name where several may stand."""
-        for name in ("data_root", "frost_dir", "cache", "output"):
+        for name in ("data_root", "frost_dir", "cache", "output", "baseline"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else Path(value))
-        for name in ("suites", "benchmarks", "attacks"):
+        for name in ("suites", "benchmarks", "attacks", "fail_if"):
             value = getattr(self, name)
             if isinstance(value, str | Path):
                 object.__setattr__(self, name, [value])
@@ -271,8 +279,11 @@ def _evaluated(
     said: Callable[[Report, list[Path]], None] | None,
 ) -> Report:
     loop = make_loop(subject, ranks, options)
+    gates = Gates.of(options.fail_if, options.baseline, options.fail_if_worse)
 
     def check() -> None:
+        expected = partial(expected_report, request, subject, loop.dtype)
+        gates.check(expected, options.output)
         for flag, folder in (("--output", options.output), ("--cache", options.cache)):
             if folder is not None:
                 check_folder(flag, folder)
@@ -285,6 +296,8 @@ def _evaluated(
 
     def finish() -> None:
         files = []
+        asked = {row.name for row in request.benchmarks}
+        report.gates = gates.judge(report, options.output, asked)
         if options.output is not None:
             files += write_report(report, options.output)
             files += plot_report(report, options.output)

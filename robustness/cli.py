@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,12 +17,14 @@ from robustness.data.benchmarks import Benchmark, choose
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
 from robustness.errors import ending
+from robustness.gates.judged import Gates
 from robustness.reporting.report import to_markdown
 from robustness.rules.results import Report
 from robustness.running.attacks import ATTACKS, NORMS, STEPS
 from robustness.running.cache import Cache
 from robustness.running.describe import describe
 from robustness.running.loop import spare_workers
+from robustness.running.run import expected_report
 from robustness.running.subject import Subject, build_subject
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
 from vit_ls.job import Ranks, device_named
@@ -29,12 +32,16 @@ from vit_ls.run import run_settings
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+GATE_FAILED = 3
+"""Exit status of a report that does not pass."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, evaluate, write the report.
 
     Returns:
-        0 for a complete answer, 1 for one with gaps, 2 for a user's mistake, 130 after Ctrl-C.
+        0 for a complete answer, 1 for one with gaps, 2 for a user's mistake, 3 where a gate failed,
+        130 after Ctrl-C.
     """
     args = _parser().parse_args(argv)
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
@@ -76,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     attack.add_argument("--eps", help="largest distance, in pixels of [0, 1]: 4/255 or 0.0157")
     attack.add_argument("--norm", default="linf", help=f"of it: {' or '.join(NORMS)}")
     attack.add_argument("--attack-steps", type=int, help=f"of PGD; default {STEPS}")
+    gate = parser.add_argument_group("gates: exit status 3 where one fails")
+    gate.add_argument("--fail-if", nargs="+", default=[], metavar="RULE",
+                      help='such as "imagenet-c:mce > 60"; fails where it holds')  # fmt: skip
+    gate.add_argument("--baseline", type=Path, metavar="report.json", help="of an older run")
+    gate.add_argument("--fail-if-worse", type=float, metavar="POINTS",
+                      help="how far a headline number may fall behind the baseline")  # fmt: skip
     how = parser.add_argument_group("how")
     how.add_argument("--doctor", action="store_true", help="check the folders, without a model")
     how.add_argument("--dry-run", action="store_true", help="say what would be run")
@@ -99,6 +112,8 @@ def _main(args: argparse.Namespace) -> int:
     subject = _subject(args, request.benchmarks)
     if args.dry_run:
         loop = make_loop(subject, Ranks(device_named(args.device)), options)
+        gates = Gates.of(options.fail_if, options.baseline, options.fail_if_worse)
+        gates.check(partial(expected_report, request, subject, loop.dtype), options.output)
         sys.stdout.write("\n".join(describe(request, subject, loop, Cache(options.cache))) + "\n")
         return 0
     if options.output is None:
@@ -106,7 +121,10 @@ def _main(args: argparse.Namespace) -> int:
         name = f"{subject.name}-{subject.weights[:8]}".replace("/", "_")
         options = replace(options, output=Path("output/robustness") / name)
     report = evaluate_subject(subject, request, options, _say)
-    return 1 if report.incomplete else 0
+    for gate in report.gates:
+        if gate.failed:
+            sys.stderr.write(f"gate failed: {gate.asked}: {gate.found}\n")
+    return GATE_FAILED if any(g.failed for g in report.gates) else int(report.incomplete)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -58,11 +58,17 @@ class Run:
 
     Args:
         folder: Output folder of a run.
+        report: Of that run; None to read it there.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, report: Report | None = None) -> None:
         self.folder = folder
-        self.report: Report = read_report(folder / "report.json")
+        self.report: Report = report or read_report(folder / "report.json")
+
+    @classmethod
+    def at(cls, path: Path) -> "Run":
+        """The run of a folder, or of a report in its folder."""
+        return cls(path) if path.is_dir() else cls(path.parent, read_report(path))
 
     def tables(self, result: Result) -> dict[str, Table]:
         """The predictions of the whole cells of a result.
@@ -70,27 +76,26 @@ class Run:
         Raises:
             ConfigError: They are missing, damaged or of another run.
         """
-        found = {}
-        for cell in result.cells:
-            counts = result.whole(cell)
-            if counts is None:
-                continue
-            table = predictions.read(self.folder, result.benchmark, cell)
-            if (len(table.names), int(table.right.sum())) != (counts["images"], counts["top1"]):
-                raise ConfigError(
-                    f"{self.folder}: the predictions of {result.benchmark} {cell} are of another "
-                    f"run: {int(table.right.sum())}/{len(table.names)} right, "
-                    f"the report has {counts['top1']}/{counts['images']}."
-                )
-            if "flips" in counts and (
-                table.flips is None or int(table.flips.sum()) != counts["flips"]
-            ):
-                raise ConfigError(
-                    f"{self.folder}: the predictions of {result.benchmark} {cell} are of another "
-                    f"run: they have not the {counts['flips']} flips of the report."
-                )
-            found[cell] = table
-        return found
+        return {c: self.table(result, c) for c in result.cells if result.whole(c) is not None}
+
+    def table(self, result: Result, cell: str) -> Table:
+        """The predictions of one whole cell.
+
+        Raises:
+            ConfigError: They are missing, damaged or of another run.
+        """
+        counts = result.whole(cell)
+        assert counts is not None
+        table = predictions.read(self.folder, result.benchmark, cell)
+        where = f"{self.folder}: the predictions of {result.benchmark} {cell} are of another run"
+        if (len(table.names), int(table.right.sum())) != (counts["images"], counts["top1"]):
+            raise ConfigError(
+                f"{where}: {int(table.right.sum())}/{len(table.names)} right, "
+                f"the report has {counts['top1']}/{counts['images']}."
+            )
+        if "flips" in counts and (table.flips is None or table.flips.sum() != counts["flips"]):
+            raise ConfigError(f"{where}: they have not the {counts['flips']} flips of the report.")
+        return table
 
 
 def analyse(run: Run) -> list[Line]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from robustness.reporting.comparison import Row, differences, headlines, side_by_side
-from robustness.reporting.report import origin_of
+from robustness.reporting.report import GATES_HEAD, gate_rows, origin_of
 from robustness.rules.metrics import corruptions_of, severity_errors
 from robustness.rules.results import Report
 
@@ -52,6 +52,7 @@ def to_html(
     parts = [f"<h1>{escape(title)}</h1>", *_models(reports, names)]
     if any(report.incomplete for report in reports):
         parts.append("<p><strong>Incomplete: see Gaps. What is withheld is a dash.</strong></p>")
+    parts += _of_gates(reports, names)
     parts.append("<h2>Headline</h2>" + _table(headline, names))
     if len(names) > 1:
         parts.append("<h2>Leaderboard</h2>" + _leaderboard(headline, names))
@@ -78,6 +79,21 @@ def _models(reports: Sequence[Report], names: Sequence[str]) -> Iterator[str]:
         arguments = ", ".join(f"{k}={v}" for k, v in model["arguments"].items()) or "no arguments"
         weights = f"{origin_of(model)} {model['weights'][:16]}, {model['dtype']}"
         yield f"<p>{escape(f'{name}: {weights}, {arguments}')}</p>"
+
+
+def _of_gates(reports: Sequence[Report], names: Sequence[str]) -> Iterator[str]:
+    for report, name in zip(reports, names, strict=True):
+        if not report.gates:
+            continue
+        yield f"<h2>Gates of {escape(name)}</h2>"
+        head = "".join(f"<th>{word}</th>" for word in GATES_HEAD)
+        body = "".join(
+            f'<tr><td class="{word.lower()}">{word}</td>'
+            f"<td>{escape(asked)}</td><td>{escape(found)}</td></tr>"
+            for word, asked, found in gate_rows(report)
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        yield f'<div class="scroll">{table}</div>'
 
 
 def _better(row: Row) -> str:

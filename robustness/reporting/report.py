@@ -85,6 +85,8 @@ def to_markdown(report: Report) -> str:
     ]
     if report.incomplete:
         parts.append("**Incomplete: what was asked for is not all there. See Gaps.**")
+    if report.gates:
+        parts.append("## Gates\n\n" + markdown_table(GATES_HEAD, gate_rows(report)))
     parts.append(markdown_table(_HEAD, [_row(report, m) for m in metrics(report)]))
     parts += [_severity_table(r) for r in report.results if corruptions_of(r)]
     parts.append("## How\n\n" + "\n".join(_how(r) for r in report.results))
@@ -101,6 +103,15 @@ def to_markdown(report: Report) -> str:
     gaps += [f"- {name}: {where}" for name, where in report.absent.items()]
     parts.append("## Gaps\n\n" + ("\n".join(gaps) or "None."))
     return "\n\n".join(parts) + "\n"
+
+
+GATES_HEAD = ("gate", "fails if", "found")
+
+
+def gate_rows(report: Report) -> list[list[str]]:
+    """What became of each gate, in words."""
+    words = {True: "FAILED", False: "passed"}
+    return [[words[gate.failed], gate.asked, gate.found] for gate in report.gates]
 
 
 def origin_of(model: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ class Metric:
         optional: Withheld, it leaves the answer complete: its benchmark was not asked for.
         lower_is_better: Whether a smaller number is the better one: errors and gaps.
         headline: Stands for its benchmark, beside those that always do.
+        cell: Whose images are right under its own rule, where that is all that it counts.
     """
 
     benchmark: str
@@ -44,6 +45,7 @@ class Metric:
     optional: bool = False
     lower_is_better: bool = False
     headline: bool = False
+    cell: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,8 @@ def _accuracy(
     counts = result.whole(cell)
     if counts is None:
         return Metric(result.benchmark, name, None, note="withheld: " + _why(result, [cell]))
-    return _share(result, name, counts, right, images)
+    number = _share(result, name, counts, right, images)
+    return replace(number, cell=cell if right == "top1" else "")
 
 
 def _share(result: Result, name: str, counts: Counts, right: str, images: str) -> Metric:

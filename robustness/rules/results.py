@@ -74,6 +74,21 @@ class Result:
         return gather({name: cell.notes for name, cell in self.cells.items()})
 
 
+@dataclass(frozen=True)
+class Gate:
+    """What became of a rule that the report must pass.
+
+    Attributes:
+        asked: The rule; it fails where what it says holds, or where nobody can tell.
+        found: What was found.
+        failed: Whether it failed.
+    """
+
+    asked: str
+    found: str
+    failed: bool
+
+
 @dataclass
 class Report:
     """A whole run. Holds nothing that differs between two runs of the same question.
@@ -84,12 +99,14 @@ class Report:
         results: By benchmark.
         absent: Asked-for or known benchmarks without a folder, and where it was looked for.
         incomplete: Whether what was asked for is not all there.
+        gates: Rules that it was held against.
     """
 
     model: dict[str, Any]
     results: list[Result] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     incomplete: bool = False
+    gates: list[Gate] = field(default_factory=list)
 
     def result(self, benchmark: str) -> Result | None:
         """The result of one benchmark, or None."""
@@ -97,7 +114,10 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"format": FORMAT} | asdict(self)
+        content = {"format": FORMAT} | asdict(self)
+        if not self.gates:
+            del content["gates"]
+        return content
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Report":
@@ -118,7 +138,8 @@ class Report:
             )
             for result in content["results"]
         ]
-        return cls(content["model"], results, content["absent"], content["incomplete"])
+        gates = [Gate(**gate) for gate in content.get("gates", [])]
+        return cls(content["model"], results, content["absent"], content["incomplete"], gates)
 
 
 def _cell(content: dict[str, Any]) -> CellResult:

@@ -285,6 +285,18 @@ def new_report(request: Request, subject: Subject, dtype: torch.dtype) -> Report
     return Report(model, absent=absent)
 
 
+def expected_report(request: Request, subject: Subject, dtype: torch.dtype) -> Report:
+    """The report before any image is counted: every number has its name, and is withheld."""
+    report = new_report(request, subject, dtype)
+    for planned in plan(request, subject):
+        result = planned.result()
+        none = [Gap(Kind.NO_IMAGES, "not evaluated yet")]
+        cells = [*planned.source.cells(), *result.attacks]
+        result.cells = {name: CellResult(gaps=none) for name in cells}
+        report.results.append(result)
+    return report
+
+
 def _cell_result(
     planned: PlannedBenchmark,
     cell: PlannedCell,

@@ -1,0 +1,1 @@
+"""Gates: rules that a report must pass, and the one before it that it must not fall behind."""
