@@ -31,7 +31,7 @@ from torch import Tensor, nn
 import vit_ls  # noqa: F401 - registers the models
 from vit_ls import job
 from vit_ls.config import ConfigError
-from vit_ls.style import markdown_table
+from vit_ls.style import bare, markdown_table, picture, shades
 from vit_ls.visualize.images import read_rgb
 from vit_ls.whole import write_whole
 
@@ -102,29 +102,27 @@ def beside_seams(difference: Tensor, tile: int) -> tuple[float, float]:
 
 def draw(image: Image.Image, whole: Tensor, tiled: Tensor, tile: int, path: Path) -> None:
     """The image, both maps in the colours of the whole one's first components, the difference."""
-    from matplotlib.figure import Figure
-
     pixels = whole.flatten(1).T
     center = pixels.mean(0)
     axes_of_colour = torch.linalg.svd(pixels - center, full_matrices=False).Vh[:3]
     shown = [(x.flatten(1).T - center) @ axes_of_colour.T for x in (whole, tiled)]
     low, high = shown[0].quantile(0.01, 0), shown[0].quantile(0.99, 0)
-    figure = Figure(figsize=(13, 3.6), layout="constrained")
-    axes = figure.subplots(1, 4)
-    axes[0].imshow(image)
-    axes[0].set_title("image")
-    for axis, x, title in zip(axes[1:3], shown, ("one pass", "tiles"), strict=True):
-        colours = ((x - low) / (high - low)).clamp(0, 1)
-        axis.imshow(colours.view(*whole.shape[1:], 3).numpy())
-        axis.set_title(f"{SEAM_MODEL}'s last map, {title}")
     difference = differences(whole, tiled)
-    bar = axes[3].imshow(difference.numpy(), cmap="magma", vmin=0)
-    axes[3].set_title(f"difference, tiles of {tile}")
-    figure.colorbar(bar, ax=axes[3])
-    for axis in axes:
-        axis.set(xticks=[], yticks=[])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=70)
+    near, other = beside_seams(difference, tile // 16)
+    title = f"Tiles change the map by {near:.0%} at their borders and by {other:.0%} elsewhere"
+    note = (
+        f"{SEAM_MODEL}, untrained, tiles of {tile} pixels: its last map, in the colours of the "
+        "whole map's first three components. Percent of the mean length of a token."
+    )
+    with picture(path, title, across=4, height=3.6, note=note) as panels:
+        panels[0].imshow(image.resize((448, 448)))
+        for axes, x in zip(panels[1:3], shown, strict=True):
+            colours = ((x - low) / (high - low)).clamp(0, 1)
+            axes.imshow(colours.view(*whole.shape[1:], 3).numpy())
+        drawn = panels[3].imshow(100 * difference.numpy(), cmap=shades(), vmin=0)
+        panels[3].figure.colorbar(drawn, ax=panels[3], location="bottom", label="difference (%)")
+        for axes, words in zip(panels, ("image", "one pass", "tiles", "difference"), strict=True):
+            bare(axes, words)
 
 
 def seams(image: Image.Image, side: int, tile: int, path: Path) -> None:
@@ -153,8 +151,8 @@ def measure(
     On one thread, whose CPU time other work on the machine disturbs less than the time that passes.
     """
     torch.set_num_threads(1)
-    picture = read_image(image)
-    _pass(name, sizes[0], picture)  # to warm up
+    photo = read_image(image)
+    _pass(name, sizes[0], photo)  # to warm up
     times: list[float] = []
     peaks: list[float] = []
     for size in sizes:
@@ -164,7 +162,7 @@ def measure(
         elif peaks and predicted(peaks) > 1024 * gib:
             row["note"] = f"not run: about {predicted(peaks) / 1024:.0f} GiB by the smaller sizes"
         else:
-            taken, peak = _pass(name, size, picture)
+            taken, peak = _pass(name, size, photo)
             times.append(taken)
             peaks.append(peak)
             row |= {"cpu_s": f"{taken:.2f}", "peak_mib": f"{peak:.0f}", "note": ""}
@@ -175,11 +173,11 @@ def measure(
 
 
 @torch.inference_mode()
-def _pass(name: str, size: int, picture: Image.Image) -> tuple[float, float]:
+def _pass(name: str, size: int, photo: Image.Image) -> tuple[float, float]:
     """CPU seconds of a pass, and MiB by which it exceeds what the process held before."""
     torch.manual_seed(0)
     model = create_model(name, img_size=size, **MODELS[name]).eval()
-    x = as_tensor(picture, size)
+    x = as_tensor(photo, size)
     ctypes.CDLL(None).malloc_trim(0)  # give back what an earlier pass left (glibc)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew (Linux)
     before = _mib("VmHWM")

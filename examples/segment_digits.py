@@ -24,6 +24,7 @@ from torchvision.ops import FeaturePyramidNetwork
 
 import vit_ls  # noqa: F401  registers the models
 from vit_ls.data.digits import Digits
+from vit_ls.style import COLOURS, bare, picture
 
 HEIGHT, WIDTH = 96, 128
 CLASSES = 11
@@ -118,28 +119,35 @@ def evaluate(model: nn.Module, number: int) -> tuple[float, float]:
 @torch.inference_mode()
 def draw(model: nn.Module, path: Path, number: int = 4) -> None:
     """Held-out canvases, their labels and the model's, as a picture."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import ListedColormap
-
-    colors = ListedColormap(["black", *mpl.colormaps["tab10"](range(10))])
     images, labels = Canvases(held_out=True, seed=2).draw(number)
-    rows = [x.numpy() for x in (images[:, 0], labels, model.eval()(images).argmax(1))]
-    figure, axes = plt.subplots(3, number, figsize=(2.6 * number, 6), layout="constrained")
-    for name, row, kind in zip(("image", "truth", "prediction"), axes, rows, strict=True):
-        for axis, picture in zip(row, kind, strict=True):
-            if name == "image":
-                axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
-            else:
-                shown = axis.imshow(picture, cmap=colors, vmin=-0.5, vmax=CLASSES - 0.5)
-            axis.set(xticks=[], yticks=[])
-        row[0].set_ylabel(name)
-    bar = figure.colorbar(shown, ax=axes, shrink=0.6)
-    bar.set_ticks(range(CLASSES), labels=["-", *map(str, range(10))])
-    figure.savefig(path, dpi=80)
-    plt.close(figure)
+    found = model.eval()(images).argmax(1)
+    digits = labels > 0
+    right = float((found == labels)[digits].double().mean())
+    title = f"{right:.0%} of the digits' pixels get their class, on canvases held out"
+    note = "Number: the class of most pixels in that place. A cross: pixels of a wrong class."
+    with picture(path, title, across=number, down=3, height=5.6, note=note) as panels:
+        for column in range(number):
+            top, middle, bottom = panels[column::number]
+            top.imshow(images[column, 0], cmap="gray_r", vmin=0, vmax=1)
+            _draw_classes(middle, labels[column], labels[column])
+            _draw_classes(bottom, found[column], labels[column])
+            for axes, words in ((top, "image"), (middle, "truth"), (bottom, "prediction")):
+                bare(axes, words if column == 0 else "")
+
+
+def _draw_classes(axes: Any, classes: Tensor, truth: Tensor) -> None:
+    """The pixels of digits, those of a wrong class crossed, and the class of each digit beside it."""
+    from scipy.ndimage import find_objects, label
+
+    wrong = torch.nonzero(classes != truth)
+    axes.imshow(0.45 * (classes > 0), cmap="gray_r", vmin=0, vmax=1)
+    axes.plot(wrong[:, 1], wrong[:, 0], "x", color=COLOURS[1], ms=3, mew=1)
+    pieces, _ = label(truth.numpy() > 0, structure=np.ones((3, 3)))
+    for number, box in enumerate(find_objects(pieces), start=1):
+        here = classes.numpy()[pieces == number]
+        most = int(np.bincount(here, minlength=CLASSES).argmax())
+        said = str(most - 1) if most else "-"
+        axes.text(box[1].stop, box[0].start, said, color=COLOURS[0], fontweight="bold", va="top")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

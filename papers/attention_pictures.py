@@ -27,8 +27,11 @@ from vit_ls.ops import (
     slice_attention,
     slice_embedding,
 )
+from vit_ls.style import COLOURS, QUIET, bare, picture, shades
 
 FOLDER = Path(__file__).parents[1] / "docs" / "images"
+SHOWN = FOLDER / "attention.png"
+"""All panels, in one picture."""
 SIDE, WINDOW, HALO, RANK = 16, 4, 2, 4
 QUERY = (5, 9)
 """Row and column of the token that looks."""
@@ -42,6 +45,9 @@ class Panel:
 
     name: str
     title: str
+    """In few words, beside other panels."""
+    finding: str
+    """Of a picture of its own; `{seen}` is how many tokens have a weight."""
     weights: Weights
     query: bool = True
     """Whether to mark the query; a projection is the same for all."""
@@ -55,11 +61,15 @@ class Panel:
 
 def panels() -> list[Panel]:
     """The weights, computed by the package's functions. Scores are all alike: the masks alone."""
+    window, halo, slices = (_by_value(f) for f in (_window(0), _window(HALO), _slices))
     return [
-        Panel("window", f"window of {WINDOW} x {WINDOW}", _by_value(_window(0))),
-        Panel("halo", f"the same with a halo of {HALO}", _by_value(_window(HALO))),
-        Panel("projection", f"{RANK} rows of a projection", _projection(), query=False),
-        Panel("slices", f"composite slices of {WINDOW} x {WINDOW}", _by_value(_slices)),
+        Panel("window", "a window", "A token sees the {seen} tokens of its window", window),
+        Panel("halo", "with a halo", f"With a halo of {HALO} it sees {{seen}} tokens", halo),
+        Panel(
+            *("projection", "a projection", f"{RANK} projected tokens summarise all {{seen}} tokens"),
+            *(_projection(), False),
+        ),
+        Panel("slices", "slices", "Its slice in detail, all {seen} tokens through means", slices),
     ]
 
 
@@ -129,8 +139,9 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     drawn = panels()
     for panel in drawn:
-        _draw([panel], FOLDER / f"{panel.name}.png")
-    _draw(drawn, FOLDER / "attention.png")
+        seen = int((panel.weights.reshape(-1, SIDE, SIDE).max(0) > 0).sum())
+        _draw([panel], panel.finding.format(seen=seen), FOLDER / f"{panel.name}.png")
+    _draw(drawn, "Near tokens by a window, far ones by a projection or slices", SHOWN)
     sys.stdout.write(f"{len(drawn) + 1} pictures in {FOLDER}\n")
 
 
@@ -139,27 +150,31 @@ def digest_of(shown: list[Panel]) -> str:
     return " ".join(panel.digest[:16] for panel in shown)
 
 
-def _draw(shown: list[Panel], path: Path) -> None:
-    from matplotlib.figure import Figure
+def _draw(shown: list[Panel], title: str, path: Path) -> None:
     from matplotlib.patches import Rectangle
 
-    figure = Figure(figsize=(3.1 * len(shown), 3.4), dpi=110, layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        image = panel.weights if panel.weights.ndim == 2 else _tiled(panel.weights)
-        side = len(image)
-        # the root, so that the small weights of far slices show beside the large ones
-        axes.imshow(np.sqrt(image), cmap="Blues", vmin=0, extent=(0, side, side, 0))
-        # a token in the first three; a map of all tokens in the fourth
-        step = 1 if panel.weights.ndim == 2 else SIDE
-        axes.set_xticks(range(0, side + 1, step), labels=[])
-        axes.set_yticks(range(0, side + 1, step), labels=[])
-        axes.grid(color="#cccccc" if step == 1 else "#555555", linewidth=0.4 if step == 1 else 1.5)
-        axes.tick_params(length=0)
-        if panel.query:
-            corner = (QUERY[1], QUERY[0])
-            axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#d62728", linewidth=2))
-        axes.set_title(panel.title, fontsize=10)
-    figure.savefig(path, metadata={"weights": digest_of(shown), "Software": None})
+    note = f"{SIDE} x {SIDE} tokens. The darker, the more a token contributes."
+    if any(panel.query for panel in shown):
+        note += " Orange: the token that looks."
+    height = 4.4 if len(shown) == 1 else 2.9
+    says = {"weights": digest_of(shown)}
+    with picture(path, title, across=len(shown), height=height, note=note, says=says) as panels:
+        for axes, panel in zip(panels, shown, strict=True):
+            image = panel.weights if panel.weights.ndim == 2 else _tiled(panel.weights)
+            side = len(image)
+            # the root, so that the small weights of far slices show beside the large ones
+            axes.imshow(np.sqrt(image), cmap=shades(), vmin=0, extent=(0, side, side, 0))
+            bare(axes, panel.title if len(shown) > 1 else "")
+            # a token in the first three; a map of all tokens in the fourth
+            step = 1 if panel.weights.ndim == 2 else SIDE
+            how = {"color": "#C8C8C8" if step == 1 else QUIET, "linewidth": 0.5 if step == 1 else 2}
+            for at in range(0, side + 1, step):
+                axes.plot([0, side], [at, at], label="_", **how)
+                axes.plot([at, at], [0, side], label="_", **how)
+            if panel.query:
+                corner = (QUERY[1], QUERY[0])
+                mark = {"fill": False, "edgecolor": COLOURS[1], "linewidth": 3}
+                axes.add_patch(Rectangle(corner, 1, 1, zorder=3, **mark))
 
 
 def _tiled(rows: Weights) -> Weights:

@@ -12,14 +12,12 @@ checkpoint the model is untrained. Exit status: 0 done, 2 unusable settings, 3 n
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 from timm import create_model
-from torch import Tensor
 
 import vit_ls
 from vit_ls import job
@@ -27,7 +25,7 @@ from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
 from vit_ls.errors import check_packages
 from vit_ls.recording import Attention, Part
 from vit_ls.run import built, check_model_name, made
-from vit_ls.visualize.images import read_rgb
+from vit_ls.visualize.images import as_input, cropped, photograph
 from vit_ls.visualize.rollout import rollout
 
 
@@ -36,13 +34,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = _parse_args(argv)
     check_packages("vit_ls.visualize", "matplotlib", extra="demo")
     check_model_name(args.model)
-    image = _read_image(args.image)
+    image = photograph(args.image)
     model, weights = _model(args)
     size = tuple(args.img_size or model.pretrained_cfg["input_size"][1:])
-    image = _cropped(image, size)
+    image = cropped(image, size)
     try:
         with torch.inference_mode(), vit_ls.record(model) as records:
-            model(_tensor(image, model))
+            model(as_input(image, model))
     except ValueError as error:
         raise ConfigError(str(error)) from error
     layer = _layer(records, args.layer)
@@ -73,16 +71,6 @@ def _parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _read_image(path: Path | None) -> Image.Image:
-    if path is None:
-        if find_spec("sklearn") is None:
-            raise ConfigError("--image must be given, or scikit-learn be there for its picture.")
-        import sklearn.datasets
-
-        path = Path(sklearn.datasets.__file__).parent / "images" / "china.jpg"
-    return read_rgb(path)
-
-
 def _model(args: argparse.Namespace) -> tuple[Any, str]:
     """The model in eval mode, and what its weights are."""
     if args.img_size and min(args.img_size) < 1:
@@ -95,26 +83,6 @@ def _model(args: argparse.Namespace) -> tuple[Any, str]:
     if args.weights != "best":
         raise ConfigError("--weights needs --checkpoint FILE.")
     return made(args.model, lambda: create_model(args.model, **kwargs)).eval(), "untrained"
-
-
-def _cropped(image: Image.Image, size: tuple[int, ...]) -> Image.Image:
-    """The middle of an image at (height, width), bicubic."""
-    height, width = size
-    scale = max(height / image.height, width / image.width)
-    around = (max(width, round(image.width * scale)), max(height, round(image.height * scale)))
-    image = image.resize(around, Image.Resampling.BICUBIC)
-    left, top = (image.width - width) // 2, (image.height - height) // 2
-    return image.crop((left, top, left + width, top + height))
-
-
-def _tensor(image: Image.Image, model: Any) -> Tensor:
-    from torchvision.transforms.functional import normalize, rgb_to_grayscale, to_tensor
-
-    cfg = model.pretrained_cfg
-    x: Tensor = to_tensor(image)
-    if cfg["input_size"][0] == 1:
-        x = rgb_to_grayscale(x)
-    return normalize(x, cfg["mean"], cfg["std"])[None]
 
 
 def _layer(records: Mapping[str, Attention], name: str | None) -> Attention:
@@ -170,8 +138,8 @@ def _write(
             pictures.projection(shown, image, args.out / f"projection_{name}.png", head)
         if "slices" in shown.shares():
             pictures.slices(shown, args.out / f"slices_{name}.png", head)
-    relevance = rollout(records, from_token=from_token)[0]
-    pictures.overlay(relevance, image, "rollout over all layers", args.out / "rollout.png")
+    counts = rollout(records, from_token=from_token)[0]
+    pictures.relevance(counts, image, args.out / "rollout.png")
     if H * W <= LARGEST:
         write_page(layer, image, args.model, args.out / "index.html")
     else:
