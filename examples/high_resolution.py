@@ -114,13 +114,13 @@ def draw(image: Image.Image, whole: Tensor, tiled: Tensor, tile: int, path: Path
         f"{SEAM_MODEL}, untrained, tiles of {tile} pixels: its last map, in the colours of the "
         "whole map's first three components. Percent of the mean length of a token."
     )
-    with picture(path, title, across=4, height=3.6, note=note) as panels:
+    with picture(path, title, across=4, height=2.8, note=note) as panels:
         panels[0].imshow(image.resize((448, 448)))
         for axes, x in zip(panels[1:3], shown, strict=True):
             colours = ((x - low) / (high - low)).clamp(0, 1)
             axes.imshow(colours.view(*whole.shape[1:], 3).numpy())
         drawn = panels[3].imshow(100 * difference.numpy(), cmap=shades(), vmin=0)
-        panels[3].figure.colorbar(drawn, ax=panels[3], location="bottom", label="difference (%)")
+        panels[3].figure.colorbar(drawn, ax=panels, shrink=0.5, label="difference (%)")
         for axes, words in zip(panels, ("image", "one pass", "tiles", "difference"), strict=True):
             bare(axes, words)
 

@@ -99,8 +99,7 @@ def picture(
             figure.supxlabel(textwrap.fill(note, 118), x=0.01, ha="left", fontsize=8, color=QUIET)
         panels = list(figure.subplots(down, across, squeeze=False).flatten())
         yield panels
-        for axes in panels:
-            name_lines(axes)
+        name_lines(*panels)
         if isinstance(path, Path):
             path.parent.mkdir(parents=True, exist_ok=True)
         _save(figure, path, says or {}, colours)
@@ -152,13 +151,18 @@ def look(number: int, of: int = 1) -> dict[str, Any]:
     }
 
 
-def name_lines(axes: Any) -> None:
-    """Write the label of each line of some axes beside its last point, apart from each other.
+def name_lines(*panels: Any) -> None:
+    """Write the label of each line of axes of a figure beside its last point, apart from others.
 
     A line that ends before others do has its label above its end, or below where no line is, so
     that it is out of the others' way.
     """
-    axes.figure.draw_without_rendering()
+    panels[0].figure.draw_without_rendering()
+    for axes in panels:
+        _name_lines(axes)
+
+
+def _name_lines(axes: Any) -> None:
     lines = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
     drawn = {line: dots for line in lines if len(dots := _dots(axes, line))}
     last = max((dots[-1, 0] for dots in drawn.values()), default=0)

@@ -72,6 +72,11 @@ class Row:
         mark = f"\n(not comparable: {', '.join(self.differs)})" if self.differs else ""
         return f"{self.benchmark}\n{self.name}{mark}"
 
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a smaller number is the better one."""
+        return any(m is not None and m.lower_is_better for m in self.found)
+
     def value(self, place: int) -> float | None:
         """The number of one report."""
         metric = self.found[place]
@@ -143,7 +148,7 @@ def comparison_markdown(reports: Sequence[Report], names: Sequence[str]) -> str:
     for row in side_by_side(reports):
         values = [row.value(place) for place in range(len(names))]
         shown = ["-" if value is None else f"{value:.2f}" for value in values]
-        better = "lower" if any(m and m.lower_is_better for m in row.found) else "higher"
+        better = "lower" if row.lower_is_better else "higher"
         note = row.note or "withheld"
         if row.differs:
             note = note.replace("not comparable", "**not comparable**", 1)

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from robustness.files import write_atomically
-from robustness.reporting.comparison import differences, headlines, side_by_side
+from robustness.reporting.comparison import Row, differences, headlines, side_by_side
 from robustness.rules.metrics import corruptions_of, mean_errors, severity_errors
 from robustness.rules.results import Report, Result
+from vit_ls.style import COLOURS, INK, look, picture, shades
 
 
 def plot_report(report: Report, folder: Path) -> list[Path]:
@@ -22,7 +21,7 @@ def plot_report(report: Report, folder: Path) -> list[Path]:
     for result in report.results:
         if corruptions_of(result):
             files.append(folder / f"{result.benchmark}.png")
-            _save(_severities(report, result), files[-1])
+            _severities(report, result, files[-1])
     return files
 
 
@@ -54,12 +53,33 @@ def plot_comparison(reports: Sequence[Report], names: Sequence[str], path: Path)
     hatched = [bool(row.differs) for row in shown]
     panels = [_Panel("numbers", [row.label for row in shown], values, hatched)]
     panels += _of_corruptions(reports)
-    tall = 4 + 0.25 * len(names)
-    figure = Figure(figsize=(10, tall * len(panels)), layout="constrained")
-    for place, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(len(panels), 1, place, ylabel="%")
-        _draw(axes, panel, names)
-    _save(figure, path)
+    content = io.BytesIO()
+    height = (3.2 + 0.2 * len(names)) * len(panels)
+    note = "Hatched: not comparable." if any(any(panel.hatched) for panel in panels) else ""
+    title = finding(shown, names)
+    with picture(content, title, down=len(panels), height=height, note=note) as drawn:
+        for axes, panel in zip(drawn, panels, strict=True):
+            _draw(axes, panel, names)
+    write_atomically(path, content.getvalue())
+
+
+def finding(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """Who is best in how many of the numbers that can be compared."""
+    best = {name: 0 for name in names}
+    comparable = 0
+    for row in rows:
+        values = [row.value(place) for place in range(len(names))]
+        known = [value for value in values if value is not None]
+        if row.differs or len(known) < 2 or len(set(known)) == 1:
+            continue
+        comparable += 1
+        top = min(known) if row.lower_is_better else max(known)
+        for name, value in zip(names, values, strict=True):
+            best[name] += value == top
+    if not comparable:
+        return "No number of these models can be compared"
+    leader = max(best, key=best.__getitem__)
+    return f"{leader} is best in {best[leader]} of {comparable} numbers"
 
 
 def _of_corruptions(reports: Sequence[Report]) -> list[_Panel]:
@@ -80,44 +100,47 @@ def _of_corruptions(reports: Sequence[Report]) -> list[_Panel]:
 
 def _draw(axes: Axes, panel: _Panel, names: Sequence[str]) -> None:
     width = 0.8 / len(names)
-    colours = mpl.colormaps["tab20"](range(20))
     for number, (name, row) in enumerate(zip(names, panel.values, strict=True)):
         places = [i - 0.4 + width * (number + 0.5) for i in range(len(panel.ticks))]
         heights = [math.nan if value is None else value for value in row]
-        bars = axes.bar(places, heights, width, label=name, color=colours[number % len(colours)])
+        shade = max(0.35, 1 - 0.3 * (number // len(COLOURS)))  # more models than colours
+        bars = axes.bar(
+            places, heights, width, label=name, color=look(number)["color"], alpha=shade
+        )
         for bar, odd in zip(bars, panel.hatched, strict=True):
             if odd:
                 bar.set(hatch="///", alpha=0.5)
+    axes.set(ylabel="%")
+    axes.grid(visible=False, axis="x")
     axes.set_title(panel.title, pad=12 + 13 * math.ceil(len(names) / 3))
-    axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=45, ha="right")
+    axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=45, ha="right", fontsize=8)
     # Above the axes, where no bar can be, however many models there are.
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=7, frameon=False)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, frameon=False)
 
 
-def _severities(report: Report, result: Result) -> Figure:
+def _severities(report: Report, result: Result, path: Path) -> None:
     names = corruptions_of(result)
     grid = [[math.nan if e is None else e for e in severity_errors(result, name)] for name in names]
-    figure = Figure(figsize=(6, 0.32 * len(names) + 1.6), layout="constrained")
-    axes = figure.add_subplot(xlabel="severity")
-    heat = axes.imshow(grid, cmap="viridis", vmin=0, vmax=100, aspect="auto")
-    axes.set_title(f"{report.model['name']}, {result.benchmark}: top-1 error, %\n", fontsize=10)
-    axes.text(0.5, 1.02, result.label, transform=axes.transAxes, ha="center", fontsize=6)
-    axes.set_xticks(range(5), list("12345"))
-    axes.set_yticks(range(len(names)), names)
-    for y, row in enumerate(grid):
-        for x, value in enumerate(row):
-            shown = "-" if math.isnan(value) else f"{value:.0f}"
-            axes.text(x, y, shown, ha="center", va="center", fontsize=7, color=_ink(value))
-    figure.colorbar(heat)
-    return figure
+    known = {n: e for n, row in zip(names, grid, strict=True) if not math.isnan(e := row[-1])}
+    worst = max(known, key=known.__getitem__, default=None)
+    title = f"{report.model['name']}, {result.benchmark}: top-1 error by severity"
+    if worst is not None:
+        title = f"{report.model['name']} errs most under {worst}: {known[worst]:.0f} % at severity 5"
+    note = f"{result.benchmark}: {result.label}. Top-1 error in percent."
+    content = io.BytesIO()
+    with picture(content, title, height=0.3 * len(names) + 1.8, note=note) as (axes,):
+        heat = axes.imshow(grid, cmap=shades(), vmin=0, vmax=100, aspect="auto")
+        axes.grid(visible=False)
+        axes.set(xlabel="severity")
+        axes.set_xticks(range(5), list("12345"))
+        axes.set_yticks(range(len(names)), names)
+        for y, row in enumerate(grid):
+            for x, value in enumerate(row):
+                shown = "-" if math.isnan(value) else f"{value:.0f}"
+                axes.text(x, y, shown, ha="center", va="center", fontsize=8, color=_ink(value))
+        axes.figure.colorbar(heat, ax=axes, label="top-1 error (%)")
+    write_atomically(path, content.getvalue())
 
 
 def _ink(value: float) -> str:
-    return "white" if value < 60 else "black"
-
-
-def _save(figure: Figure, path: Path) -> None:
-    content = io.BytesIO()
-    with mpl.rc_context({"font.family": "DejaVu Sans"}):
-        figure.savefig(content, format="png", dpi=110, metadata={"Software": None})
-    write_atomically(path, content.getvalue())
+    return "white" if value > 55 else INK

@@ -1,7 +1,10 @@
 """Reports side by side: what differs is marked, and the legend is off the bars."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from colour_trees import Bench, paint
@@ -14,6 +17,7 @@ from robustness.reporting.comparison import comparison_markdown, distinct_names,
 from robustness.reporting.page import to_html
 from robustness.reporting.report import to_markdown, write_report
 from robustness.rules.results import CellResult, Report, Result
+from vit_ls import style
 
 IDENTITY = {"transform": "t", "images": "5000", "data": "d"}
 
@@ -64,11 +68,32 @@ def test_names_are_told_apart_by_what_differs() -> None:
     assert len(set(distinct_names([same, copy.deepcopy(same)]))) == 2
 
 
+def kept_figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures of the pictures that are drawn from now on."""
+    drawn: list[Figure] = []
+
+    @contextmanager
+    def kept(*args: Any, **how: Any) -> Iterator[list[Any]]:
+        with style.picture(*args, **how) as panels:
+            drawn.append(panels[0].figure)
+            yield panels
+
+    monkeypatch.setattr(plots, "picture", kept)
+    return drawn
+
+
+def test_the_title_says_who_is_best_of_what_can_be_compared() -> None:
+    rows = [row for row in side_by_side([report("a", 1), report("b", 3)]) if row.value(0)]
+    assert plots.finding(rows, ["a", "b"]) == f"b is best in {len(rows)} of {len(rows)} numbers"
+    assert plots.finding(rows[:0], ["a", "b"]) == "No number of these models can be compared"
+    apart = side_by_side([report("a", 1), report("b", 3, data="x")])
+    assert plots.finding(apart, ["a", "b"]) == "No number of these models can be compared"
+
+
 def test_the_legend_is_off_the_bars_with_ten_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(plots, "_save", lambda figure, _: drawn.append(figure))
+    drawn = kept_figures(monkeypatch)
     reports = [report(f"a_model_with_a_long_name_{n}", 100 * n) for n in range(10)]
     plots.plot_comparison(reports, distinct_names(reports), tmp_path / "x.png")
     (figure,) = drawn
@@ -79,15 +104,14 @@ def test_the_legend_is_off_the_bars_with_ten_models(
         box = legend.get_window_extent()
         assert len(legend.get_texts()) == 10
         assert not any(box.overlaps(bar.get_window_extent()) for bar in axes.patches)
-        assert not box.overlaps(axes.title.get_window_extent())
+        assert not box.overlaps(axes._left_title.get_window_extent())
         assert box.x1 <= figure.bbox.x1
 
 
 def test_what_cannot_be_compared_is_drawn_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(plots, "_save", lambda figure, _: drawn.append(figure))
+    drawn = kept_figures(monkeypatch)
     plots.plot_comparison([report(), report("n", data="x")], ["m", "n"], tmp_path / "x.png")
     plots.plot_comparison([report(), report("n")], ["m", "n"], tmp_path / "x.png")
     odd, even = (
@@ -96,7 +120,7 @@ def test_what_cannot_be_compared_is_drawn_as_such(
     assert odd
     assert set(odd) == {"///"}
     assert set(even) == {None}
-    assert "not comparable: other data" in drawn[0].axes[1].get_title()
+    assert "not comparable: other data" in drawn[0].axes[1].get_title(loc="left")
 
 
 def planted(folder: Path, answer: int, *, verify: bool) -> Bench:

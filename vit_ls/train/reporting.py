@@ -1,6 +1,7 @@
 """How a person sees a run: a progress bar or log lines, curves, TensorBoard, Weights & Biases."""
 
 import csv
+import io
 import logging
 import sys
 import time
@@ -17,6 +18,7 @@ from vit_ls.errors import blamed_on
 from vit_ls.job.ranks import Ranks, agreed
 from vit_ls.run.folder import write_rows
 from vit_ls.run.state import Progress
+from vit_ls.style import look, picture
 from vit_ls.train.profiling import Profile
 from vit_ls.whole import write_whole
 
@@ -124,23 +126,34 @@ class Reporter:
     def _draw(self, rows: Sequence[dict[str, Any]]) -> None:
         if not self._drawable:
             return
+        content = io.BytesIO()
         try:
-            from matplotlib.figure import Figure
+            _curves(rows, content)
         except ImportError:
             self._drawable = False
             _logger.warning("curves.png is not drawn: it needs matplotlib, of the extra 'train'.")
             return
-        figure = Figure(figsize=(10, 4))
-        for axes, suffix in zip(figure.subplots(1, 2), ("loss", "top1"), strict=True):
-            for name in dict.fromkeys(name for row in rows for name in row):
-                if name.endswith(suffix):
-                    points = [(row["epoch"], row[name]) for row in rows if name in row]
-                    axes.plot(*zip(*points, strict=True), marker=".", label=name)
+        write_whole(self.folder / "curves.png", lambda file: file.write(content.getvalue()))
+
+
+def _curves(rows: Sequence[dict[str, Any]], content: io.BytesIO) -> None:
+    """Losses and accuracies of the summary by epoch, as a picture."""
+    top1 = [float(row["eval_top1"]) for row in rows if "eval_top1" in row]
+    after = f"{len(rows)} epoch{'s' * (len(rows) > 1)}"
+    title = f"Training loss {rows[-1]['train_loss']:.3g} after {after}"
+    if top1:
+        title = f"After {after}: held-out top-1 {top1[-1]:.2f} %, {max(top1):.2f} % at best"
+    with picture(content, title, across=2, height=4) as panels:
+        for axes, suffix in zip(panels, ("loss", "top1"), strict=True):
+            names = dict.fromkeys(n for row in rows for n in row if n.endswith(suffix))
+            for name in names:
+                points = [(row["epoch"], row[name]) for row in rows if name in row]
+                label = name.removesuffix(f"_{suffix}")
+                # the same in both panels
+                style = look(("train", "eval", "eval_ema").index(label), 3) | {"markersize": 3}
+                axes.plot(*zip(*points, strict=True), label=label, **style)
             axes.set(xlabel="epoch", ylabel=suffix if suffix == "loss" else "top-1 (%)")
-            axes.grid(alpha=0.3)
-            if axes.lines:  # none of a run that is not evaluated
-                axes.legend()
-        write_whole(self.folder / "curves.png", lambda file: figure.savefig(file, format="png"))
+            axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _clock(seconds: float) -> str:
