@@ -34,7 +34,7 @@ from vit_ls.config import ConfigError
 from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
 from vit_ls.models.backbone import BackboneSpec, StagedTransformer
-from vit_ls.style import COLOURS, QUIET, look, markdown_table, picture
+from vit_ls.style import QUIET, look, markdown_table, picture, shades
 
 ROOT = Path(__file__).parents[1]
 SIDE, CELL = 512, 64
@@ -235,23 +235,18 @@ def one_canvas(classes: int) -> tuple[Tensor, Tensor]:
 
 def draw(scores: Scores, marks: Marks, classes: int, path: Path) -> None:
     """A canvas with what is to be marked and what each model marks, above all runs' scores."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     images, labels = one_canvas(classes)
     shown = {"to be marked": same_as_corner(labels)[0].float().tolist(), **marks}
-    colours = LinearSegmentedColormap.from_list("marks", [COLOURS[1], "white", COLOURS[0]])
-    note = (
-        "Blue cells: of the corner's class. Orange: of others. Dotted: a guess. A point is a run."
-    )
+    note = "Dark cells: said to be of the corner's class. Dotted: a guess. A point is a run."
     across = max(len(shown), 3)
     height = 2.6 + 0.42 * len(scores) + 1.4
     with picture(path, _finding(scores), down=2, across=across, height=height, note=note) as panels:
         grid = panels[0].get_gridspec()
         grid.set_height_ratios((5, 1.2 * len(scores) + 1))
         for axis, (name, mark) in zip(panels, shown.items(), strict=False):
-            axis.imshow(images[0, 0].numpy(), cmap="gray")
+            axis.imshow(images[0, 0].numpy(), cmap="gray_r")
             extent = (0, SIDE, SIDE, 0)
-            axis.imshow(mark, cmap=colours, vmin=0, vmax=1, alpha=0.45, extent=extent)
+            axis.imshow(mark, cmap=shades(), vmin=0, vmax=1, alpha=0.6, extent=extent)
             axis.set(xticks=[], yticks=[])
             axis.set_title(fill(name, 14), fontsize=9)
         for axis in panels[len(shown) :]:
@@ -290,7 +285,7 @@ def _finding(scores: Scores) -> str:
         return "The corner's class reaches far digits with every attention"
     if len(lose) == len(scores):
         return "The corner's class reaches far digits with none of the attentions"
-    return f"The corner's class reaches far digits with all but {' and '.join(lose)}"
+    return f"Far digits do not learn of the corner by {' or '.join(lose)}"
 
 
 def read(path: Path) -> dict[Run, Score]:

@@ -124,8 +124,8 @@ def draw(model: nn.Module, path: Path, number: int = 4) -> None:
     digits = labels > 0
     right = float((found == labels)[digits].double().mean())
     title = f"{right:.0%} of the digits' pixels get their class, on canvases held out"
-    note = "Number: the class of most pixels in that place. A cross: pixels of a wrong class."
-    with picture(path, title, across=number, down=3, height=5.6, note=note) as panels:
+    note = "Number: the class of most pixels in that place. A cross: a pixel of another digit's class."
+    with picture(path, title, across=number, down=3, height=5.6, note=note, colours=96) as panels:
         for column in range(number):
             top, middle, bottom = panels[column::number]
             top.imshow(images[column, 0], cmap="gray_r", vmin=0, vmax=1)
@@ -136,11 +136,11 @@ def draw(model: nn.Module, path: Path, number: int = 4) -> None:
 
 
 def _draw_classes(axes: Any, classes: Tensor, truth: Tensor) -> None:
-    """The pixels of digits, those of a wrong class crossed, and the class of each digit beside it."""
+    """The pixels of digits, those of another digit crossed, and the class of each digit beside it."""
     from scipy.ndimage import find_objects, label
 
-    wrong = torch.nonzero(classes != truth)
-    axes.imshow(0.45 * (classes > 0), cmap="gray_r", vmin=0, vmax=1)
+    wrong = torch.nonzero((classes != truth) & (classes > 0) & (truth > 0))
+    axes.imshow(0.25 * (classes > 0), cmap="gray_r", vmin=0, vmax=1)
     axes.plot(wrong[:, 1], wrong[:, 0], "x", color=COLOURS[1], ms=3, mew=1)
     pieces, _ = label(truth.numpy() > 0, structure=np.ones((3, 3)))
     for number, box in enumerate(find_objects(pieces), start=1):

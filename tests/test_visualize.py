@@ -4,13 +4,16 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
 from PIL import Image
 
 import vit_ls
+import vit_ls.visualize
 from vit_ls import job
 from vit_ls.visualize.__main__ import main
 from vit_ls.visualize.page import write_page
@@ -98,8 +101,34 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(name, complaint, tmp_path, c
     assert not (tmp_path / "maps").exists()
 
 
+def colours_of(scheme):
+    """The variables of the page's style: those of the light scheme, and what the dark one changes."""
+    text = (Path(vit_ls.visualize.__file__).parent / "page.html").read_text()
+    light, dark = (dict(re.findall(r"--(\w+): (#\w{6})", block))
+                   for block in re.findall(r":root \{(.*?)\}", text, re.DOTALL))  # fmt: skip
+    return light if scheme == "light" else light | dark
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_of_the_page_has_a_contrast_of_4_5(scheme):
+    colours = colours_of(scheme)
+    ground = luminance(colours.pop("ground"))
+    assert set(colours) == {"ink", "quiet", "mark"}
+    for name, colour in colours.items():
+        low, high = sorted((luminance(colour), ground))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, name
+    assert (ground < 0.5) == (scheme == "dark")
+
+
+def luminance(colour):
+    """Relative, as WCAG 2.1 defines it."""
+    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ (0.2126, 0.7152, 0.0722))
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-def test_the_mouse_moves_the_query_of_the_page(tmp_path):
+def test_a_mouse_and_keys_move_the_query_of_the_page(tmp_path):
     page = tmp_path / "index.html"
     layer = recorded("test_cvt_ls", (32, 32))["stages.1.blocks.0.attn"]
     write_page(layer, Image.new("RGB", (64, 64), "gray"), "<b>", page)
@@ -108,7 +137,7 @@ def test_the_mouse_moves_the_query_of_the_page(tmp_path):
     assert not re.search(r"https?://", text)
     script = """<script>addEventListener("load", () => {
       const canvas = document.querySelector("#query canvas"), box = canvas.getBoundingClientRect();
-      const move = (x, y) => canvas.dispatchEvent(new MouseEvent("mousemove", {
+      const move = (x, y) => canvas.dispatchEvent(new PointerEvent("pointermove", {
         clientX: box.left + box.width * x, clientY: box.top + box.height * y }));
       const seen = () => ["window", "projected"].map((part) =>
         document.querySelector(`[data-part=${part}] canvas`).toDataURL());
@@ -117,7 +146,20 @@ def test_the_mouse_moves_the_query_of_the_page(tmp_path):
       const said = { query: document.querySelector("#query figcaption").textContent,
         shares: document.getElementById("shares").textContent,
         window: first[0] !== second[0],
+        named: document.querySelector("[data-part=window] canvas").ariaLabel,
         wide: document.documentElement.scrollWidth > innerWidth };
+      const key = (where, name) => {
+        const event = new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true });
+        return [where.dispatchEvent(event), document.querySelector("#query figcaption").textContent];
+      };
+      const row = document.getElementById("row");
+      said.elsewhere = key(document.body, "ArrowDown");
+      said.slider = key(row, "ArrowDown");
+      said.tab = key(row, "Tab")[0];
+      row.value = 3;
+      row.dispatchEvent(new Event("input"));
+      said.moved = document.querySelector("#query figcaption").textContent;
+      said.labels = [...document.querySelectorAll("input")].map((x) => x.labels[0].textContent.trim());
       document.body.innerHTML += `<pre>${JSON.stringify(said)}</pre>`;
     });</script></body>"""
     page.write_text(text.replace("</body>", script))
@@ -129,4 +171,10 @@ def test_the_mouse_moves_the_query_of_the_page(tmp_path):
     said = json.loads(re.findall(r"<pre>(\{.*?)</pre>", done.stdout)[-1])
     share = layer.shares()["window"][0].mean(0)[0, 3].item()
     assert said.pop("shares").startswith(f"shares: window {100 * share:.1f} %")
-    assert said == {"query": "query: row 0, column 3", "window": True, "wide": False}
+    assert said.pop("named").startswith(f"window: {100 * share:.1f} %, most at row ")
+    assert said == {
+        "query": "query: row 0, column 3", "window": True, "wide": False,
+        "elsewhere": [True, "query: row 0, column 3"],  # the page scrolls
+        "slider": [False, "query: row 1, column 3"], "tab": True,
+        "moved": "query: row 3, column 3", "labels": ["row", "column"],
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""One HTML page, without anything outside of it, in which the mouse moves the query."""
+"""One HTML page, without anything outside of it, in which a mouse, a finger or keys move the query."""
 
 import base64
 import io
@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from vit_ls.recording import Attention
+from vit_ls.style import SHADES
 from vit_ls.visualize.pictures import TITLES, parts_of_all_queries
 
 LARGEST = 28 * 28
@@ -39,6 +40,7 @@ def write_page(layer: Attention, image: Image.Image, title: str, path: Path) -> 
     data = {
         "grid": [H, W],
         "parts": parts,
+        "shades": SHADES,
         "shares": {TITLES[part]: [round(x, 4) for x in row] for part, row in shares.items()},
     }
     filled: Mapping[str, str] = {

@@ -99,10 +99,12 @@ def lay(axes: Any, image: Image.Image, grid: Tensor) -> None:
     """Draw an image in light grey, darker where a map [H,W] is large.
 
     The darkest is the map's largest number, or twice its mean: a map of equal numbers is not dark.
+    Behind it a dark image is drawn as its negative, which hides less.
     """
     scale = max(1, -(-_LEAST // max(image.size)))
     size = (image.width * scale, image.height * scale)
     grey = np.asarray(image.convert("L").resize(size, Image.Resampling.NEAREST)) / 255
+    grey = 1 - grey if grey.mean() < 0.4 else grey
     values = grid.double().numpy()
     values = values / max(float(values.max()), 2 * float(values.mean()), 1e-12)
     rows = np.arange(size[1]) * values.shape[0] // size[1]
