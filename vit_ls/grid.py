@@ -41,6 +41,16 @@ def pad_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tenso
     return _pad(x, [0, 0, halo[1], halo[1] + right, halo[0], halo[0] + below])
 
 
+def pad_halo_of_rows(
+    x: Tensor, window: tuple[int, int], halo: tuple[int, int], rows: slice
+) -> Tensor:
+    """What `pad_halo` has of some rows of windows: [B,H,W,C] -> [B,n*a+2sa,Nw*b+2sb,C]."""
+    top, bottom = rows.start * window[0] - halo[0], rows.stop * window[0] + halo[0]
+    part = x[:, max(top, 0) : bottom]
+    above, below = max(-top, 0), bottom - top - part.shape[1] - max(-top, 0)
+    return _pad(part, [0, 0, halo[1], halo[1] + _padding(x, window)[1], above, below])
+
+
 def _padding(x: Tensor, window: tuple[int, int]) -> tuple[int, int]:
     H, W = x.shape[1], x.shape[2]
     return num_windows(H, window[0]) * window[0] - H, num_windows(W, window[1]) * window[1] - W

@@ -27,6 +27,7 @@ from vit_ls.ops import (
     planned,
     window_halo,
 )
+from vit_ls.ops.rows import by_rows, dynamic_projection_by_rows, is_large
 
 
 @dataclass(frozen=True)
@@ -149,10 +150,14 @@ class LongShortAttention(nn.Module):
     def forward(self, x: Tensor, g: Tensor | None, shared: Windows) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         h, drop = self.num_heads, self.attn_drop.p if self.training else 0.0
-        q, *keys = self.qkv.three(x)
         global_q, *global_keys = (None,) if g is None else self.qkv.three_of_tokens(g)
-        kv, tokens = self._normed(keys, global_keys)
-        front = self._project(x, kv)
+        if self.training or not is_large(x, 2 * x.shape[2] * x.shape[3]):
+            q, *keys = self.qkv.three(x)
+            kv, tokens = self._normed(keys, global_keys)
+            front = self._project(x, kv)
+        else:
+            q, kv, front = self._of_large(x)
+            tokens = None if g is None else self._normed(global_keys, ())[0]
         positions, token_bias = Positions(), None
         if self.position_bias is not None:
             N = x.shape[1] * x.shape[2]
@@ -160,9 +165,10 @@ class LongShortAttention(nn.Module):
         y = long_short_attention(
             *(q, kv, front, tokens, positions, shared), num_heads=h, impl=self.impl, drop=drop
         )
+        seen = kv if self.read_keys else y.expand(2, *y.shape)
+        del q, kv  # of a large grid: what follows wants their memory
         if global_q is None or tokens is None:
             return self.proj_drop(self.proj(y)), None
-        seen = kv if self.read_keys else y.expand(2, *y.shape)
         g = global_attention(global_q, tokens, seen, token_bias, num_heads=h, drop=drop)
         return self.proj_drop(self.proj(y)), self.proj_drop(self.proj(g))
 
@@ -175,10 +181,22 @@ class LongShortAttention(nn.Module):
         if self.norm_kv is not None:
             kv = self.norm_kv(kv)
         if not tokens:
-            return kv.unflatten(0, (2, *grid[0].shape[:3])), None
+            return kv.unflatten(0, (2, *grid[0].shape[:-1])), None
         few = 2 * tokens[0].shape[0] * tokens[0].shape[1]
         many, kv = kv.tensor_split([kv.shape[0] - few])
         return many.unflatten(0, (2, *grid[0].shape[:3])), kv.unflatten(0, (2, *tokens[0].shape[:2]))
+
+    def _of_large(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """q, LN_L of keys and values, and LN_G of the projected ones, each once in memory."""
+        q, kv = self.qkv.of_large(x)
+        if self.norm_kv is not None:
+            for one in kv:
+                by_rows(self.norm_kv, one, x.shape[2] * x.shape[3], out=one)
+        if self.dynamic_projection is None:
+            return q, kv, None
+        logits = self.dynamic_projection(x)
+        front = dynamic_projection_by_rows(logits, kv, num_heads=self.num_heads)
+        return q, kv, front if self.norm_projected is None else self.norm_projected(front)
 
     def _project(self, x: Tensor, kv: Tensor) -> Tensor | None:
         """LN_G of the projected keys and values [2,B,R,C], or None for rank 0."""

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from timm.layers import StdConv2d
 from torch import Tensor, nn
 
+from vit_ls.ops.rows import by_rows
+
 QKV = tuple[Tensor, Tensor]
 """Queries [...,C], and keys and values [2,...,C]."""
 
@@ -49,6 +51,10 @@ class LinearQKV(nn.Linear):
 
     three_of_tokens = three
 
+    def of_large(self, x: Tensor) -> QKV:
+        """As `forward`, in one tensor that the caller may write to."""
+        return self(x)
+
     def product(self, x: Tensor) -> Tensor:
         """[...,C] -> [...,3C]."""
         return F.linear(x, self.weight, self.bias)
@@ -85,6 +91,14 @@ class ConvProjection(nn.Module):
         x = self.norm(self.depthwise(x.permute(0, 3, 1, 2)))
         return self.pointwise(x.permute(0, 2, 3, 1))
 
+    def of_large(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """As `forward` in inference, where x is large; the result may go to `out`."""
+        x = self.depthwise(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return by_rows(self._behind, x, x.shape[2] * x.shape[3], out=out)
+
+    def _behind(self, x: Tensor) -> Tensor:
+        return self.pointwise(self.norm(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))
+
 
 class ConvQKV(nn.Module):
     """A `ConvProjection` for each of q, k, v; global tokens take the 1x1 part alone, as in CvT."""
@@ -115,6 +129,14 @@ class ConvQKV(nn.Module):
     def three(self, x: Tensor) -> tuple[Tensor, ...]:
         """[B,H,W,C] -> q of the same shape, k and v [B,ceil(H/s),ceil(W/s),C]."""
         return self.q(x), self.k(x), self.v(x)
+
+    def of_large(self, x: Tensor) -> QKV:
+        """As `forward` in inference and without a stride, where x is large."""
+        q = self.q.of_large(x)
+        kv = q.new_empty(2, *q.shape)
+        for projection, out in zip((self.k, self.v), kv, strict=True):
+            projection.of_large(x, out)
+        return q, kv
 
     def three_of_tokens(self, g: Tensor) -> tuple[Tensor, ...]:
         """[B,G,C] -> q, k and v of the same shape."""

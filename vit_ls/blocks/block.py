@@ -9,6 +9,7 @@ from timm.layers.drop import drop_path
 from torch import Tensor, nn
 
 from vit_ls.attention import Convolutions, Place
+from vit_ls.ops.rows import by_rows, is_large
 
 Activation = Literal["gelu", "quick_gelu"]
 """Of the MLP; quick_gelu is x * sigmoid(1.702 x)."""
@@ -70,8 +71,15 @@ class Block(nn.Module):
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         dx, dg = self.attn(self.norm1(x), None if g is None else self.norm1(g), shared)
         x, g = self.drop_path1(x, dx, g, dg)
-        dx, dg = self.mlp(self.norm2(x)), None if g is None else self.mlp(self.norm2(g))
-        return self.drop_path2(x, dx, g, dg)
+        row = x.shape[2] * self.mlp.fc1.out_features
+        # not in training, where dropout must draw alike in both passes of a checkpoint
+        large = is_large(x, row) and not self.training
+        dx = by_rows(self._feed, x, row) if large else self.mlp(self.norm2(x))
+        return self.drop_path2(x, dx, g, None if g is None else self.mlp(self.norm2(g)))
+
+    def _feed(self, x: Tensor) -> Tensor:
+        y: Tensor = self.mlp(self.norm2(x))
+        return y
 
 
 class ResidualDropPath(nn.Module):

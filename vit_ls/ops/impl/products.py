@@ -16,13 +16,16 @@ from vit_ls.grid import (
     cut,
     cut_halo,
     merge,
+    num_windows,
     pad_halo,
+    pad_halo_of_rows,
     pad_to_multiple,
     partition,
     partition_halo,
 )
 from vit_ls.ops import rules
 from vit_ls.ops.impl.arguments import Positions, Windows, bias_of_keys, outside
+from vit_ls.ops.rows import is_large, rows_of_a_piece
 from vit_ls.ops.rules import hand_over
 from vit_ls.ops.softmax_attention import Scratch, dropped, softmax_float32, split_heads
 
@@ -119,9 +122,47 @@ def _in_pieces(
     num_heads: int,
 ) -> Tensor:
     """As `window_attention` without a gradient, some windows at a time."""
-    (B, H, W, C), (a, b) = q.shape, windows.window
-    whole = H % a == 0 and W % b == 0
-    q = q if whole else pad_to_multiple(q, (a, b))
+    (B, H, W, C), (window, halo, *_) = q.shape, windows
+    if not is_large(q, W * 3 * C):
+        y = _of_padded(
+            *(pad_to_multiple(q, window), pad_halo(kv.flatten(0, 1), window, halo)),
+            *(front, positions, windows, num_heads),
+        )
+        return crop(y, H, W)
+    x = torch.empty_like(q, memory_format=torch.contiguous_format)
+    Nh, few = num_windows(H, window[0]), max(rows_of_a_piece(q, B * W * 3 * C) // window[0], 1)
+    for rows in (slice(n, min(n + few, Nh)) for n in range(0, Nh, few)):
+        y = _of_padded(
+            pad_halo_of_rows(q, window, (0, 0), rows),
+            pad_halo_of_rows(kv.flatten(0, 1), window, halo, rows),
+            *(front, positions, _of_rows(windows, rows), num_heads),
+        )
+        part = x[:, rows.start * window[0] : rows.stop * window[0]]
+        part.copy_(y[:, : part.shape[1], :W])
+    return x
+
+
+def _of_rows(windows: Windows, rows: slice) -> Windows:
+    """Some rows of windows."""
+    mask = windows.mask
+    if mask is None:
+        return windows
+    Nw, made = mask.shape[2], windows.outside
+    if made is not None:
+        made = made[:, rows.start * Nw : rows.stop * Nw]
+    return windows._replace(mask=mask[:, rows], outside=made)
+
+
+def _of_padded(
+    q: Tensor,
+    kv: Tensor,
+    front: Tensor | None,
+    positions: Positions,
+    windows: Windows,
+    num_heads: int,
+) -> Tensor:
+    """Of whole windows, padded as by `pad_to_multiple` and `pad_halo`; [2*B,...] keys and values."""
+    (B, _, _, C), (a, b) = q.shape, windows.window
     x = torch.empty_like(q, memory_format=torch.contiguous_format)
     tiles = _tiles(q, kv, front, x, positions, windows, num_heads)
     Nh, Nw = tiles.q.shape[2:4]
@@ -148,7 +189,7 @@ def _in_pieces(
             few = slice(i, i + images)
             seen = None if mask is None else mask[few if len(mask) > 1 else slice(None), :, band]
             _piece(tiles, (bias, seen), few, band, scratch, memory)
-    return x if whole else crop(x, H, W)
+    return x
 
 
 def _tiles(
@@ -162,7 +203,7 @@ def _tiles(
 ) -> _Tiles:
     window, halo = windows.window, windows.halo
     queries = cut(q, window)
-    keys = cut_halo(pad_halo(kv.flatten(0, 1), window, halo), window, halo).unflatten(0, (2, -1))
+    keys = cut_halo(kv, window, halo).unflatten(0, (2, -1))
     if positions.query is not None:
         queries = queries + positions.query
     k, v = keys[0], keys[1]
