@@ -29,7 +29,13 @@ from vit_ls.style import markdown_table
 DEFAULT = "vil_ls_medium swin_small cvt_ls_21 cvt_21 cst_vit_small_patch16 deit_small"
 How = Literal["parts", "fused"]
 
-_NO_KERNEL = ("prim::device", "aten::_unsafe_view", "aten::empty.memory_format")
+_NO_KERNEL = {
+    "prim::device",
+    "aten::_unsafe_view",
+    "aten::as_strided_",
+    "aten::empty.memory_format",
+    "aten::new_empty",
+}
 _COPIES = ("clone", "copy_", "cat", "stack", "_to_copy", "repeat", "constant_pad_nd")
 
 

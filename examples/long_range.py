@@ -85,8 +85,8 @@ class Score(NamedTuple):
 class _WithinSlices(CompositeSliceAttention):
     """Composite slices without the attention among them."""
 
-    def attend_among_slices(self, y: Tensor, shared: SliceGrid) -> Tensor:  # noqa: ARG002
-        return torch.zeros_like(y)
+    def attend_among_slices(self, y: Tensor, shared: SliceGrid) -> Tensor:
+        return torch.zeros_like(super().attend_among_slices(y, shared))
 
 
 class Marker(nn.Module):

@@ -21,6 +21,7 @@ from torch import Tensor
 from vit_ls.ops import (
     Positions,
     Windows,
+    add_to_tokens,
     attend_slices,
     dynamic_projection,
     long_short_attention,
@@ -100,14 +101,8 @@ def _slices(v: Tensor) -> Tensor:
     y_l = slice_attention(nothing, kv, None, None, windows, num_heads=1)
     means = slice_embedding(y_l, windows, aggregation="mean")
     among = torch.stack((torch.zeros_like(means), means))
-    return y_l + attend_slices(
-        torch.zeros_like(means),
-        among,
-        num_heads=1,
-        slice_size=windows.window,
-        height=SIDE,
-        width=SIDE,
-    )
+    y_g = attend_slices(torch.zeros_like(means), among, num_heads=1, slice_size=windows.window)
+    return add_to_tokens(y_l, y_g, windows.window)
 
 
 def _projection() -> Weights:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from tolerances import TOLERANCE
 
 from vit_ls.attention import CompositeSlice, Place
+from vit_ls.ops import add_to_tokens
 
 DIM, HEADS = 8, 2
 EXACT = TOLERANCE[torch.float64]
@@ -155,7 +156,8 @@ def test_parallel_with_shared_weights_is_the_sum_of_both_attentions():
     layer, make_geometry = build((5, 9), 3, composition="parallel")
     x = image(5, 9)
     geometry = make_geometry(x)
-    both = layer.attend_in_slices(x, geometry) + layer.attend_among_slices(x, geometry)
+    among = layer.attend_among_slices(x, geometry)
+    both = add_to_tokens(layer.attend_in_slices(x, geometry), among, (3, 3))
     torch.testing.assert_close(layer(x, None, geometry)[0], layer.proj(both), **EXACT)
 
 
@@ -165,7 +167,8 @@ def test_global_first_shows_the_local_attention_what_the_global_one_found():
     x = image(5, 9)
     geometry = make_geometry(x)
     y_g = layer.attend_among_slices(x, geometry)
-    y = layer.attend_in_slices(x + y_g, geometry) + y_g
+    inside = layer.attend_in_slices(add_to_tokens(x, y_g, (3, 3)), geometry)
+    y = add_to_tokens(inside, y_g, (3, 3))
     torch.testing.assert_close(layer(x, None, geometry)[0], layer.proj(y), **EXACT)
 
 
@@ -179,7 +182,7 @@ def test_slices_of_one_token_leave_the_local_attention_the_values():
     torch.testing.assert_close(layer.attend_in_slices(x, geometry), values, **EXACT)
     torch.testing.assert_close(
         layer(x, None, geometry)[0],
-        layer.proj(values + layer.attend_among_slices(values, geometry)),
+        layer.proj(add_to_tokens(values, layer.attend_among_slices(values, geometry), (1, 1))),
         **EXACT,
     )
 

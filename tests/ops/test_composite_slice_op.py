@@ -8,6 +8,7 @@ from tolerances import TOLERANCE
 from vit_ls.grid import halo_mask
 from vit_ls.ops import (
     Windows,
+    add_to_tokens,
     attend,
     attend_slices,
     merge_heads,
@@ -118,7 +119,9 @@ def test_the_mean_of_a_large_slice_does_not_overflow_in_half_precision():
 
 def test_slices_attend_to_each_other_and_each_token_gets_what_its_slice_got():
     q, k, v = (leaf(BATCH, 2, 3, DIM) for _ in "qkv")
-    y = attend_slices(q, torch.stack((k, v)), num_heads=HEADS, slice_size=(4, 2), height=7, width=5)
+    among = attend_slices(q, torch.stack((k, v)), num_heads=HEADS, slice_size=(4, 2))
+    own = leaf(BATCH, 7, 5, DIM)
+    y = add_to_tokens(own, among, (4, 2)) - own
     heads = (split_heads(x.flatten(1, 2), HEADS) for x in (q, k, v))
     slices = merge_heads(attend(*heads)).unflatten(1, (2, 3))
     assert y.shape == (BATCH, 7, 5, DIM)

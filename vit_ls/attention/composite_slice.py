@@ -5,24 +5,24 @@ https://openreview.net/forum?id=nWTzIsgrYNN, in its symbols; the form on a grid 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from timm.layers import Mlp, register_notrace_module, to_2tuple
 from torch import Tensor, nn
 
 from vit_ls.attention.place import On, Place
-from vit_ls.attention.positions import Undecayed, resized
 from vit_ls.attention.projections import LinearQKV
 from vit_ls.attention.recorded import Attention, Part, collect, spread
+from vit_ls.attention.slice_geometry import SliceGeometry, SliceGrid
 from vit_ls.grid import merge, num_windows
 from vit_ls.ops import (
     Windows,
+    add_to_tokens,
     attend_slices,
     check_heads,
-    inside,
+    divides,
     project_positions,
-    resize_positions,
     slice_attention,
     slice_embedding,
     slice_halo,
@@ -94,67 +94,18 @@ class CompositeSlice:
 
     def shared(self, place: Place) -> "SliceGeometry":
         """What its layers share on a grid."""
-        return SliceGeometry(self, place)
+        ms_vipe = self.pos_embed == "ms_vipe"
+        return SliceGeometry(
+            *(self.windows, place),
+            local_pos=ms_vipe and self.local_mixer == "attention",
+            slice_pos=ms_vipe,
+        )
 
 
 def _check_choice(name: str, value: str, choice: Any) -> None:
     choices = get_args(choice)
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
-
-
-class SliceGrid(NamedTuple):
-    """What composite slice attention shares on one grid."""
-
-    windows: Windows
-    local_pos: Tensor | None = None
-    """P_l, of the tokens of an extended slice, [a+2sa,b+2sb,C]."""
-    slice_pos: Tensor | None = None
-    """P_g, of the slices of this grid, [Nh,Nw,C]."""
-
-
-@register_notrace_module
-class SliceGeometry(Undecayed):
-    """Makes, once per forward, what slices share on a grid: P_l and P_g (MS-VIPE, section 4.2).
-
-    P_l, of a token in its slice, and P_g, of a slice in the grid, are the only position embeddings.
-    They are added to the inputs of queries and keys in every layer, never to those of values. P_l
-    is the same for every grid; P_g is resized bicubically for another than its own.
-    """
-
-    def __init__(self, options: CompositeSlice, place: Place) -> None:
-        super().__init__()
-        self.windows = options.windows
-        (a, b), (sa, sb), *_ = self.windows
-        self.local_pos: nn.Parameter | None = None
-        self.slice_pos: nn.Parameter | None = None
-        if options.pos_embed == "ms_vipe":
-            if options.local_mixer == "attention":
-                P_l = torch.empty(a + 2 * sa, b + 2 * sb, place.dim, **place.on)
-                self.local_pos = nn.Parameter(P_l)
-            P_g = torch.empty(*self._slices(place.grid), place.dim, **place.on)
-            self.slice_pos = nn.Parameter(P_g)
-        self.reset_parameters()
-
-    def set_grid(self, grid: tuple[int, int]) -> None:
-        """Make P_g for another grid (H, W), in tokens."""
-        if self.slice_pos is not None:
-            old = self.slice_pos.shape[0], self.slice_pos.shape[1]
-            self.slice_pos = resized(
-                *(self.slice_pos, old, self._slices(grid)),
-                lambda x, _, new: resize_positions(x, new[0], new[1]),
-            )
-
-    def _slices(self, grid: tuple[int, int]) -> tuple[int, int]:
-        a, b = self.windows.window
-        return num_windows(grid[0], a), num_windows(grid[1], b)
-
-    def forward(self, x: Tensor) -> SliceGrid:
-        """What is shared on a grid x [B,H,W,C]."""
-        P_g = None
-        if self.slice_pos is not None:
-            P_g = resize_positions(self.slice_pos, *self._slices((x.shape[1], x.shape[2])))
-        return SliceGrid(self.windows._replace(mask=inside(x, self.windows)), self.local_pos, P_g)
 
 
 @register_notrace_module
@@ -182,7 +133,6 @@ class CompositeSliceAttention(nn.Module):
         self.slice_size, self.halo = windows.window, windows.halo
         self.composition = options.composition
         self.aggregation = options.aggregation
-        self.ms_vipe = options.pos_embed == "ms_vipe"
         self.impl = "auto"
         self.qkv = LinearQKV(dim, **place.on)
         self.slice_qkv = None if options.shared_qkv else LinearQKV(dim, **place.on)
@@ -204,42 +154,42 @@ class CompositeSliceAttention(nn.Module):
         assert g is None
         if self.composition == "slices_first":
             y_g = self.attend_among_slices(x, shared)
-            y_l = self.attend_in_slices(x + y_g, shared)
+            y_l = self.attend_in_slices(add_to_tokens(x, y_g, self.slice_size), shared)
         else:
             y_l = self.attend_in_slices(x, shared)
             local_first = self.composition == "local_first"
             y_g = self.attend_among_slices(y_l if local_first else x, shared)
-        return self.proj_drop(self.proj(y_l + y_g)), None
+        return self.proj_drop(self.proj(add_to_tokens(y_l, y_g, self.slice_size))), None
 
     def attend_in_slices(self, s: Tensor, shared: SliceGrid) -> Tensor:
         """Y_l [B,H,W,C] of the tokens S [B,H,W,C]: Eq. 14, before the output projection."""
         if self.mixer is not None:
             return self.mixer(s, shared.windows)
-        q, kv = self.qkv(s)
-        pos = self._projected(shared.local_pos, self.qkv)
+        P_l, pos = shared.local_pos, (None, None)
+        if P_l is not None and divides(s, shared.windows):
+            # [B,H,W,C] -> [B,Nh,a,Nw,b,C] and back, to add [a,1,b,C]
+            a, b = self.slice_size
+            q, kv = self.qkv(s.unflatten(2, (-1, b)).unflatten(1, (-1, a)), P_l[:, None])
+            q, kv = q.flatten(3, 4).flatten(1, 2), kv.flatten(4, 5).flatten(2, 3)
+        else:
+            q, kv = self.qkv(s)
+            if P_l is not None:
+                pos = project_positions(P_l, self.qkv.weight)
         return slice_attention(
             *(q, kv, *pos, shared.windows),
             num_heads=self.num_heads, impl=self.impl, drop=self._drop,
         )  # fmt: skip
 
     def attend_among_slices(self, y: Tensor, shared: SliceGrid) -> Tensor:
-        """Y_g [B,H,W,C] of what the slices hold, y [B,H,W,C]: Eq. 15, before the projection."""
+        """Y_g of each slice [B,Nh,Nw,h,d], of what the slices hold, y [B,H,W,C]: Eq. 15."""
         weight = None if self.aggregate is None else self.aggregate.weight
         s_bar = slice_embedding(y, shared.windows, weight, aggregation=self.aggregation)
         qkv = self.qkv if self.slice_qkv is None else self.slice_qkv
-        q, kv = qkv(s_bar)
-        pos = self._projected(shared.slice_pos, qkv)
+        q, kv = qkv(s_bar, shared.slice_pos)
         return attend_slices(
-            *(q, kv, *pos, shared.windows.valid),
-            num_heads=self.num_heads, slice_size=self.slice_size,
-            height=y.shape[1], width=y.shape[2], drop=self._drop,
+            *(q, kv, shared.windows.valid),
+            num_heads=self.num_heads, slice_size=self.slice_size, drop=self._drop,
         )  # fmt: skip
-
-    def _projected(
-        self, positions: Tensor | None, qkv: LinearQKV
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """P W_q and P W_k of position embeddings, where there are any."""
-        return project_positions(positions, qkv.weight) if self.ms_vipe else (None, None)
 
     @property
     def _drop(self) -> float:

@@ -12,7 +12,7 @@ from vit_ls.attention.position_bias import GridPositionBias
 from vit_ls.attention.projections import QKV
 from vit_ls.attention.recorded import Attention, Part, spread
 from vit_ls.grid import num_windows
-from vit_ls.ops import attend, check_heads, merge_heads, split_heads
+from vit_ls.ops import attend, check_heads, is_unobserved, merge_heads, split_heads
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,13 @@ class FullAttention(nn.Module):
         H, W = x.shape[1], x.shape[2]
         q, kv = self._project(x, g)
         bias = None
-        if self.position_bias is not None:
+        if self.position_bias is not None and is_unobserved():
+            # to turn the keys, whose order is nothing to a softmax, is to turn no bias
+            bias, kv = self.position_bias.turned(H, W)[None], kv.flip(-2)
+        elif self.position_bias is not None:
             bias = self.position_bias(H, W)[None]
         # [B,G+N,C] -> [B,h,G+N,d]
-        q, k, v = (split_heads(y, self.num_heads) for y in (q, kv[0], kv[1]))
+        q, (k, v) = split_heads(q, self.num_heads), split_heads(kv, self.num_heads)
         drop = self.attn_drop.p if self.training else 0.0
         tokens = self.proj_drop(self.proj(merge_heads(attend(q, k, v, bias, drop=drop))))
         G = 0 if g is None else g.shape[1]

@@ -184,7 +184,9 @@ class LongShortAttention(nn.Module):
             return kv.unflatten(0, (2, *grid[0].shape[:-1])), None
         few = 2 * tokens[0].shape[0] * tokens[0].shape[1]
         many, kv = kv.tensor_split([kv.shape[0] - few])
-        return many.unflatten(0, (2, *grid[0].shape[:3])), kv.unflatten(0, (2, *tokens[0].shape[:2]))
+        return many.unflatten(0, (2, *grid[0].shape[:3])), kv.unflatten(
+            0, (2, *tokens[0].shape[:2])
+        )
 
     def _of_large(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """q, LN_L of keys and values, and LN_G of the projected ones, each once in memory."""

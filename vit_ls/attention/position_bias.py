@@ -12,6 +12,7 @@ from vit_ls.ops import (
     narrow_window_table,
     resize_grid_table,
     resize_window_table,
+    turned_grid_bias,
     window_bias,
     window_row_stride,
     window_table_rows,
@@ -49,6 +50,8 @@ class TokenBias(Undecayed):
         """Bias of each patch and each global key [h,G], or None."""
         if self.global_local is None or self.global_global is None:
             return None
+        if not torch.is_grad_enabled():
+            return self.global_local[1]
         # adds nothing, but lets each block use each parameter: no output depends on the tokens'
         # last update in a stage, and distributed training asks for a gradient of every parameter
         return self.global_local[1] + 0.0 * self.global_global.sum()
@@ -150,6 +153,23 @@ class GridPositionBias(TokenBias):
         # a patch and each global key: [h,G] -> [h,N,G]
         left = to_global[:, None, :].expand(-1, height * width, -1)
         return torch.cat((top, torch.cat((left, bias), dim=2)), dim=1)
+
+    def turned(self, height: int, width: int) -> Tensor:
+        """As `forward`, with the keys in reverse order [h,G+N,N+G]; it has no gradient."""
+        pairs = turned_grid_bias(self.table, self.grid, height, width)
+        if self.global_local is None or self.global_global is None:
+            return pairs.flatten(3).flatten(1, 2)
+        (_, h, G), N = self.global_local.shape, height * width
+        to_patch, to_global, among = *self.global_local, self.global_global
+        if G > 1:
+            to_global, among = to_global.flip(-1), among.flip(-1)
+        # each number is written once, to where it is read: whole grids have many
+        bias = pairs.new_empty(h, G + N, N + G)
+        bias[:, G:, :N].view(pairs.shape).copy_(pairs)
+        bias[:, G:, N:] = to_global[:, None]
+        bias[:, :G, :N] = to_patch[:, :, None]
+        bias[:, :G, N:] = among
+        return bias
 
     def set_grid(self, grid: tuple[int, int]) -> None:
         """Make the table for another grid (H, W), in tokens."""

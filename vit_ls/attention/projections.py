@@ -34,10 +34,15 @@ class LinearQKV(nn.Linear):
     ) -> None:
         super().__init__(dim, 3 * dim, device=device, dtype=dtype)
 
-    def forward(self, x: Tensor) -> QKV:  # type: ignore[override]
-        """[B,H,W,C] -> [B,H,W,C] and [2,B,H,W,C], of any number of dimensions."""
+    def forward(  # type: ignore[override]
+        self, x: Tensor, positions: Tensor | None = None
+    ) -> QKV:
+        """[...,C] -> [...,C] and [2,...,C]; to q and k those of `positions` [...,C] are added."""
         C = x.shape[-1]
-        q, kv = self.product(x).split([C, 2 * C], dim=-1)
+        product = self.product(x)
+        if positions is not None:  # (X + P) W = X W + P W
+            product[..., : 2 * C].add_(F.linear(positions, self.weight[: 2 * C]))
+        q, kv = product.split([C, 2 * C], dim=-1)
         # [...,2C] -> [...,2,C] -> [2,...,C]
         return q, kv.unflatten(-1, (2, -1)).movedim(-2, 0)
 

@@ -36,11 +36,29 @@ def window_bias(
 def grid_bias(table: Tensor, table_grid: tuple[int, int], height: int, width: int) -> Tensor:
     """Bias of each pair of tokens of a whole grid: [(2 H0-1)(2 W0-1),h] -> [h,N,N].
 
-    The table, made for the grid `table_grid` = (H0, W0), is resized to the grid (height, width). On
-    the grid it was made for that changes no bit of it, which spares a branch on the size.
+    The table, made for the grid `table_grid` = (H0, W0), is resized to the grid (height, width).
     """
-    table = resize_grid_table(table, table_grid, (height, width))
+    table = _table_of_grid(table, table_grid, height, width)
     return window_bias(table, (height, width), (0, 0), 2 * width - 1)
+
+
+def turned_grid_bias(table: Tensor, table_grid: tuple[int, int], height: int, width: int) -> Tensor:
+    """As `grid_bias`, with the keys in reverse order: [(2 H0-1)(2 W0-1),h] -> [h,H,W,H,W].
+
+    An overlapping view of the table, whose memory is not the bias's: with the keys turned, the row
+    of a pair grows with all places.
+    """
+    table = _table_of_grid(table, table_grid, height, width).T.contiguous()
+    row_stride = 2 * width - 1
+    strides = (table.shape[1], row_stride, 1, row_stride, 1)
+    return table.as_strided((table.shape[0], height, width, height, width), strides)
+
+
+def _table_of_grid(table: Tensor, table_grid: tuple[int, int], height: int, width: int) -> Tensor:
+    # a graph is of any size, and must not ask; on its own grid no bit of a table would change
+    if rules.is_eager() and (height, width) == table_grid:
+        return table
+    return resize_grid_table(table, table_grid, (height, width))
 
 
 def _look_up(table: Tensor, sizes: Sizes) -> Tensor:

@@ -219,6 +219,11 @@ def is_eager() -> bool:
     )
 
 
+def is_unobserved() -> bool:
+    """Whether nothing traces, transforms, differentiates or records what is computed."""
+    return is_eager() and not torch.is_grad_enabled() and not _sinks.now
+
+
 @contextmanager
 def recording(sink: Sink) -> Iterator[None]:
     """Give all attention weights of this thread within a `with` block to `sink`, too."""

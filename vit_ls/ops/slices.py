@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vit_ls.grid import merge, partition, partition_halo
 from vit_ls.ops.impl.arguments import Positions, Windows
-from vit_ls.ops.softmax_attention import attend, merge_heads, split_heads
+from vit_ls.ops.softmax_attention import attend, split_heads
 from vit_ls.ops.window import inside, window_attention
 
 
@@ -73,7 +73,7 @@ def slice_attention(
     )
 
 
-def project_positions(positions: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+def project_positions(positions: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """P W_q and P W_k, to be added to X W_q and X W_k: (X + P) W = X W + P W.
 
     Args:
@@ -83,7 +83,6 @@ def project_positions(positions: Tensor | None, weight: Tensor) -> tuple[Tensor,
     Returns:
         [...,C] each.
     """
-    assert positions is not None
     q, k = F.linear(positions, weight[: 2 * positions.shape[-1]]).chunk(2, dim=-1)
     return q, k
 
@@ -122,6 +121,10 @@ def slice_embedding(
         [B,Nh,Nw,C]
     """
     (a, b), (sa, sb) = windows.window, windows.halo
+    if aggregation == "mean" and windows.valid is None:
+        # [B,C,H,W] -> [B,C,Nh,Nw]; padding is no part of these means
+        y = F.avg_pool2d(y.permute(0, 3, 1, 2), (a, b), ceil_mode=True, count_include_pad=False)
+        return y.permute(0, 2, 3, 1)
     mask = inside(y, windows) if windows.mask is None else windows.mask
     outside = None if mask is None else ~mask[..., sa : sa + a, sb : sb + b].unsqueeze(-1)
     if windows.valid is not None:
@@ -137,8 +140,7 @@ def slice_embedding(
     tokens = tokens.contiguous() if outside is None else tokens.masked_fill(outside, 0.0)
     if weight is not None:
         return (tokens * weight.view(a, b, 1)).sum((3, 4))
-    if outside is None:
-        return tokens.mean((3, 4))
+    assert outside is not None
     # the mean over the slice, its padding included, and then over what is no padding: a sum could
     # overflow in half precision
     return tokens.mean((3, 4)) * (a * b / (~outside).sum((-3, -2)).clamp(min=1).to(y.dtype))
@@ -147,48 +149,47 @@ def slice_embedding(
 def attend_slices(
     q: Tensor,
     kv: Tensor,
-    pos_q: Tensor | None = None,
-    pos_k: Tensor | None = None,
     valid: Tensor | None = None,
     drop: float = 0.0,
     *,
     num_heads: int,
     slice_size: tuple[int, int],
-    height: int,
-    width: int,
 ) -> Tensor:
-    """Y_g: attention among the slices (Eq. 15), given to each token of a slice (Eq. 10).
+    """Y_g of each slice: attention among the slices (Eq. 15).
 
     Args:
-        q: S_bar W_q, the queries [B,Nh,Nw,C].
-        kv: S_bar W_k and S_bar W_v [2,B,Nh,Nw,C].
-        pos_q: P_g W_q [Nh,Nw,C], or None.
-        pos_k: P_g W_k [Nh,Nw,C], or None.
+        q: Queries [B,Nh,Nw,C]: S_bar W_q, and P_g W_q where there are positions.
+        kv: Keys, likewise, and values [2,B,Nh,Nw,C].
         valid: Which tokens are real, bool [B,H,W]; a slice that has none receives no attention.
         num_heads: h.
         slice_size: (a, b) in tokens.
-        height: H.
-        width: W.
         drop: Probability that a weight of the softmax is dropped, in training.
 
     Returns:
-        [B,H,W,C]
+        [B,Nh,Nw,h,d]
     """
-    slices = q.shape[1:3]
-    k, v = kv.unbind()
-    if pos_q is not None:
-        q = q + pos_q
-    if pos_k is not None:
-        k = k + pos_k
-    q, k, v = (
-        split_heads(q.flatten(1, 2), num_heads),
-        split_heads(k.flatten(1, 2), num_heads),
-        split_heads(v.flatten(1, 2), num_heads),
-    )
     seen: Tensor | None = None
     if valid is not None:
         real = partition(valid.unsqueeze(3), slice_size).flatten(3).any(3).flatten(1)
         seen = (real | ~real.any(1, keepdim=True))[:, None, None, :]
-    # [B,h,N,d] -> [B,Nh,Nw,1,1,C] -> [B,Nh,Nw,a,b,C] -> [B,H,W,C]
-    y = merge_heads(attend(q, k, v, seen, drop=drop)).unflatten(1, (slices[0], slices[1], 1, 1))
-    return merge(y.expand(-1, -1, -1, slice_size[0], slice_size[1], -1), height, width)
+    # [B,Nh,Nw,C] -> [B,h,N,d]
+    k, v = split_heads(kv.flatten(2, 3), num_heads)
+    y = attend(split_heads(q.flatten(1, 2), num_heads), k, v, seen, drop=drop)
+    # [B,h,N,d] -> [B,N,h,d] -> [B,Nh,Nw,h,d]
+    return y.transpose(1, 2).unflatten(1, q.shape[1:3])
+
+
+def add_to_tokens(x: Tensor, y_g: Tensor, slice_size: tuple[int, int]) -> Tensor:
+    """Add Y_g of a slice to each of its tokens (Eq. 10).
+
+    Args:
+        x: [B,H,W,C].
+        y_g: [B,Nh,Nw,h,d].
+        slice_size: (a, b) in tokens.
+
+    Returns:
+        [B,H,W,C]
+    """
+    # [B,Nh,Nw,a,b,h,d] + [B,Nh,Nw,1,1,h,d]; a sum lies in memory as x does
+    tokens = partition(x, slice_size).unflatten(5, y_g.shape[3:]) + y_g[:, :, :, None, None]
+    return merge(tokens, x.shape[1], x.shape[2]).flatten(3)

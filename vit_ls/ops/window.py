@@ -75,7 +75,7 @@ def window_attention(
 def planned(
     x: Tensor, windows: Windows, num_heads: int, front: int = 0, drop: float = 0.0
 ) -> Windows:
-    """The windows with all that layers on a grid like x [B,H,W,...] would each decide or make alike.
+    """The windows of x [B,H,W,...] with what all layers on that grid would decide and make alike.
 
     Args:
         x: What enters the layers, for its size, its device and its dtype.
@@ -100,11 +100,17 @@ def inside(x: Tensor, windows: Windows) -> Tensor | None:
 
     None where all of them do: without a halo, on a grid that the windows divide evenly.
     """
-    (H, W), (a, b) = x.shape[1:3], windows.window
-    # a graph is of any size, and must not ask
-    if not torch.compiler.is_compiling() and windows.halo == (0, 0) and not (H % a or W % b):
+    if divides(x, windows):
         return None
-    return halo_mask(H, W, windows.window, windows.halo, x.device)[None]
+    return halo_mask(*x.shape[1:3], windows.window, windows.halo, x.device)[None]
+
+
+def divides(x: Tensor, windows: Windows) -> bool:
+    """Whether windows without a halo divide the grid x [B,H,W,...] evenly; no graph may ask."""
+    if torch.compiler.is_compiling() or windows.halo != (0, 0):
+        return False
+    (H, W), (a, b) = x.shape[1:3], windows.window
+    return not (H % a or W % b)
 
 
 def _seen(x: Tensor, windows: Windows, *, alone: bool) -> Tensor | None:

@@ -67,9 +67,13 @@ def bias_of_keys(positions: Positions, E: int, K: int, dtype: torch.dtype) -> Te
 
 
 def added_to_scores(
-    windows: Windows, positions: Positions, num_heads: int, front: tuple[int, int, int], like: Tensor
+    windows: Windows,
+    positions: Positions,
+    num_heads: int,
+    front: tuple[int, int, int],
+    like: Tensor,
 ) -> Tensor | None:
-    """The mask and the bias of (E, N, K) as one, in the dtype of `like`: [1 or B,N*h,T or 1,E+K]."""
+    """Mask and bias of (E, N, K) as one, in the dtype of `like`: [1 or B,N*h,T or 1,E+K]."""
     E, N, K = front
     mask = outside(windows, num_heads, E, like.dtype)
     bias = bias_of_keys(positions, E, K, like.dtype)
