@@ -102,7 +102,11 @@ def inside(x: Tensor, windows: Windows) -> Tensor | None:
     """
     if divides(x, windows):
         return None
-    return halo_mask(*x.shape[1:3], windows.window, windows.halo, x.device)[None]
+    H, W = x.shape[1], x.shape[2]
+    if torch.compiler.is_compiling():  # whose sizes are symbols, for which ones are no constant
+        return halo_mask(H, W, windows.window, windows.halo, x.device)[None]
+    tokens = torch.ones(1, H, W, 1, dtype=torch.bool, device=x.device)
+    return partition_halo(tokens, windows.window, windows.halo)[..., 0]
 
 
 def divides(x: Tensor, windows: Windows) -> bool:
