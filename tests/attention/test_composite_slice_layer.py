@@ -147,7 +147,10 @@ def test_the_content_of_padding_changes_nothing(monkeypatch, options):
     x = image(5, 7)
     expected = layer(x, None, make_geometry(x))[0]
     pad = F.pad
-    monkeypatch.setattr(F, "pad", lambda x, widths: pad(x, widths, value=100.0))
+    # but that of masks, which say what is padding
+    monkeypatch.setattr(
+        F, "pad", lambda x, widths: pad(x, widths, value=100.0 * (x.dtype != torch.bool))
+    )
     torch.testing.assert_close(layer(x, None, make_geometry(x))[0], expected, **EXACT)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from timm.layers import Mlp
 from timm.layers.activations import QuickGELU
 from timm.layers.drop import drop_path
@@ -74,8 +75,20 @@ class Block(nn.Module):
         row = x.shape[2] * self.mlp.fc1.out_features
         # not in training, where dropout must draw alike in both passes of a checkpoint
         large = is_large(x, row) and not self.training
-        dx = by_rows(self._feed, x, row) if large else self.mlp(self.norm2(x))
-        return self.drop_path2(x, dx, g, None if g is None else self.mlp(self.norm2(g)))
+        if g is not None and not large:
+            return self._feed_together(x, g)
+        dx = by_rows(self._feed, x, row) if large else self._feed(x)
+        return self.drop_path2(x, dx, g, None if g is None else self._feed(g))
+
+    def _feed_together(self, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """The MLP's branch of the grid and the few global tokens, at one go."""
+        N = x.shape[0] * x.shape[1] * x.shape[2]
+        t = torch.cat((x.flatten(0, 2), g.flatten(0, 1)))
+        d = self._feed(t)
+        if not self.training:
+            t = t + d
+            return t[:N].view(x.shape), t[N:].view(g.shape)
+        return self.drop_path2(x, d[:N].view(x.shape), g, d[N:].view(g.shape))
 
     def _feed(self, x: Tensor) -> Tensor:
         y: Tensor = self.mlp(self.norm2(x))
@@ -101,9 +114,7 @@ class ResidualDropPath(nn.Module):
             dx = dx * keep
             if dg is not None:
                 dg = dg * keep[:, :, 0]
-        if g is None or dg is None:
-            return x + dx, None
-        return x + dx, g + dg
+        return x + dx, None if g is None or dg is None else g + dg
 
     def extra_repr(self) -> str:
         """The rate."""
