@@ -98,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     job.set_precision(config, ranks.device)
     with job.supervised(config, ranks):
         images = open_images(config)
+        real = config.real_labels
+        real_labels = evaluate.real_labels_of(images.file_names, real) if real else None
         model, weights = build(config, images)
         data_config = data.input_config(config, model, use_test_size=not config.use_train_size)
         result = evaluate.evaluate(
@@ -106,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             ranks,
             job.autocast(config.amp, config.amp_dtype, ranks.device),
             channels_last=config.channels_last,
-            per_image=bool(config.real_labels or config.per_class),
+            per_image=bool(real or config.per_class),
         )
         evaluate.check_evaluated(result, config.split, config.max_unreadable)
         if ranks.primary:
@@ -117,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 "weights": weights,
                 "amp": config.amp_dtype if mixed else "off",
             }
-            row = evaluate.summarised(result, config, about, images.class_to_idx, images.file_names)
+            row = evaluate.summarised(result, config, about, images.class_to_idx, real_labels)
             sys.stdout.write(" ".join(f"{name}={value}" for name, value in row.items()) + "\n")
 
 

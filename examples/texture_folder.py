@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vit_ls import job
 from vit_ls.data.pictures import read_picture
-from vit_ls.errors import MissingPackageError
+from vit_ls.errors import MissingPackageError, install
 
 TEXTURES = ("brick", "grass", "gravel")
 SIDE = 64
@@ -34,8 +34,8 @@ def write(folder: Path) -> dict[str, int]:
     spec = find_spec("skimage")
     if spec is None or spec.origin is None:
         raise MissingPackageError(
-            "texture_folder.py needs scikit-image: pip install scikit-image "
-            "(extra 'examples' of vit-ls)."
+            "texture_folder.py needs scikit-image: pip install scikit-image, or in the checkout "
+            f"{install('examples')}."
         )
     counts = {"train": 0, "validation": 0}
     for texture in TEXTURES:

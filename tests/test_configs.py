@@ -1,6 +1,7 @@
 """Every file in configs/ can be trained with: it is read, built at its own resolution, and run."""
 
 import itertools
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import nn
 import train
 from vit_ls import job
 from vit_ls.config import TrainConfig, read
+from vit_ls.estimate import estimated, headline
 from vit_ls.paper import LONG_SHORT_TABLE_5
 from vit_ls.run import check_model_name, make_model
 from vit_ls.train import check_recipe, make_optimizer
@@ -92,7 +94,17 @@ def test_a_header_says_what_the_paper_prints_and_what_was_not_measured(name: str
         assert "not measured here. It prints" in said
     else:
         assert "Paper: no row for this model" in said
-    assert name == "digits" or "Hours and memory: not measured here" in said
+    assert name == "digits" or "this file was not run on ImageNet" in said
+
+
+@pytest.mark.parametrize("name", BY_SIZE)
+def test_a_header_says_what_estimate_says(name: str) -> None:
+    said = " ".join(line.lstrip("# ") for line in _header(name))
+    gpus = int(re.search(r"--estimate (\d+)", said)[1])  # type: ignore[index]
+    text = (FOLDER / f"{name}.yaml").read_text()
+    assert name == "digits" or f"per GPU; {gpus} GPUs make the global batch of 1024" in text
+    found = estimated(train.create_model, _config(name, estimate=gpus))
+    assert headline(found) in said
 
 
 def _header(name: str) -> list[str]:

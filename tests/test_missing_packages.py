@@ -48,7 +48,7 @@ def test_a_missing_package_is_named_with_what_installs_it():
         check_packages("the test", "pytest", "no_such_a", "no_such_b", extra="test")
     assert str(error.value) == (
         "the test needs no_such_a, no_such_b: "
-        "pip install no_such_a no_such_b (extra 'test' of vit-ls)."
+        "pip install no_such_a no_such_b, or in the checkout pip install -e '.[test]'."
     )
 
 

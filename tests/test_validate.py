@@ -128,12 +128,13 @@ def test_real_labels_accept_any_of_an_images_labels(tmp_path: Path) -> None:
     names = [f"ILSVRC2012_val_{number:08d}.JPEG" for number in (3, 1, 2, 4)]
     predictions = torch.tensor([[3, 0], [2, 0], [9, 0], [0, 4]])
     evaluation = PerImage(predictions, torch.zeros(4, dtype=torch.long))
-    top1, top5 = results.real_accuracy(evaluation, names, str(labels))
+    wanted = results.real_labels_of(lambda: names, str(labels))
+    top1, top5 = results.real_accuracy(evaluation, wanted)
     assert top1 == pytest.approx(200 / 3)  # of three images with labels, two are right
     assert top5 == 100
     for other in ("a.png", "ILSVRC2012_val_00000000.JPEG", "ILSVRC2012_val_00000005.JPEG"):
         with pytest.raises(ConfigError, match="needs ImageNet's validation images"):
-            results.real_accuracy(evaluation, [*names[:3], other], str(labels))
+            results.real_labels_of(lambda other=other: [*names[:3], other], str(labels))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +150,15 @@ def test_real_labels_that_are_none_are_refused_before_the_evaluation(
     assert runs.finish([*argv, str(tmp_path / "real.json")], log, script="validate") == 2
     assert log.read_text().count("\n") == 1
     assert f"real.json: {message}" in log.read_text()
+
+
+def test_real_labels_need_file_names_before_the_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(validate, "build", lambda *_: pytest.fail("the model was built"))
+    argv = ["--model", "test_vil_ls", "--random-weights", "--dataset", "digits", "--device", "cpu"]
+    with pytest.raises(ConfigError, match=r"^--real-labels .*no file names"):
+        validate.main([*argv, "--real-labels", "builtin"])
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,14 @@ def check_packages(what: str, *packages: str, extra: str) -> None:
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise MissingPackageError(
-            f"{what} needs {', '.join(missing)}: "
-            f"pip install {' '.join(missing)} (extra '{extra}' of vit-ls)."
+            f"{what} needs {', '.join(missing)}: pip install {' '.join(missing)}, or "
+            f"in the checkout {install(extra)}."
         )
+
+
+def install(extra: str) -> str:
+    """The command that brings the packages of an extra, in the folder of the checkout."""
+    return f"pip install -e '.[{extra}]'"
 
 
 def one_line(error: BaseException) -> str:

@@ -18,6 +18,7 @@ import papers.analysis
 import publish
 import validate
 import vit_ls
+import vit_ls.predict
 import vit_ls.visualize.__main__ as visualize
 from robustness.reporting.report import to_markdown
 from robustness.rules.results import Report
@@ -179,6 +180,9 @@ def test_programs_say_which_weights_they_took(
     card = (tmp_path / "hub" / "README.md").read_text()
     top1 = scores(raw_best, which)["top1"]  # type: ignore[arg-type]
     assert f"| top1 | {top1} |" in card
+    (photo,) = (raw_best.parent).glob("curves.png")
+    vit_ls.predict.main([str(photo), *common])
+    assert capsys.readouterr().out.startswith(f"{photo} ({raw_best}, {which} weights)\n")
     visualize.main([*common, "--model", "test_vil_ls", "--out", str(tmp_path / "maps")])
     assert f"{which} weights)" in capsys.readouterr().out
     argv = [*common, "--models", "test_vil_ls", "--only", "shares", "--digits"]

@@ -5,7 +5,9 @@ import gzip
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,6 +76,27 @@ def test_the_gradient_norm_is_in_log_summary_and_events(
     for name in names:
         (event,) = accumulator.Scalars(name)
         assert event.value == pytest.approx(row["grad_norm"], rel=1e-6)
+
+
+def test_a_service_that_refuses_ends_no_run(
+    digit_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(**_: object) -> None:
+        raise RuntimeError("no run 'gone' in\nthis project")
+
+    wandb = SimpleNamespace(login=lambda: True, init=refuse)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    flags = ["--epochs", "1", "--log-wandb", "--wandb-resume-id", "gone", "--device", "cpu"]
+    with caplog.at_level("WARNING", "vit_ls"):
+        train.main([str(digit_folder), "--output", str(tmp_path), *FLAGS, *flags])
+    assert "best val_top1=" in capsys.readouterr().out
+    (said,) = [record.message for record in caplog.records if "Weights & Biases" in record.message]
+    assert said.endswith("goes on without: no run 'gone' in this project")
+    assert not (tmp_path / "run" / "wandb-run").exists()
 
 
 def test_a_stream_shorter_than_it_said_has_its_whole_loss(

@@ -145,7 +145,7 @@ def _batches(
         return len(sampler)
     # A stream is divided among processes where it is opened, which here is one.
     place = Ranks(torch.device("cpu"), 0, 1 if images.streamed else processes)
-    found = len(data.train_batches(images, config, input_config, place))
+    found = len(data.train_batches(images, replace(config, workers=0), input_config, place))
     return found // processes if images.streamed else found
 
 

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from vit_ls.config import TrainConfig
 from vit_ls.job import Ranks
@@ -165,7 +164,7 @@ class _Live(TorchDispatchMode):
         if self._answers and func is torch.ops.aten._local_scalar_dense.default:
             return 1
         result = func(*args, **(kwargs or {}))
-        self.add(tree_leaves(result))
+        self.add(result if isinstance(result, tuple | list) else (result,))
         return result
 
 

@@ -22,16 +22,15 @@ def headline(it: Estimate) -> str:
     """The estimate in one line."""
     parts = [f"{it.params[0] / 1e6:.1f} M parameters"]
     if not isinstance(it.flops, str):
-        parts.append(f"{it.flops / 1e9:.2f} GFLOPs")
+        parts.append(f"{_short(it.flops / 1e9, 2)} GFLOPs")
     parts.append(f"{it.updates:,} updates")
     if not isinstance(it.memory, str):
-        parts.append(f"{it.memory.total / 1e9:.1f} GB a GPU")
+        parts.append(f"{_short(it.memory.total / 1e9, 1)} GB a GPU")
     if it.no_hours is None:
         slow, fast = (it.hours(COMMON, share) for share in SHARES)
-        parts.append(
-            f"{_hours(fast)} to {_hours(slow)} hours at {SHARES[1]:.0%} to {SHARES[0]:.0%} of the "
-            f"peak of {it.gpus} x {COMMON}"
-        )
+        span = " to ".join(dict.fromkeys([_hours(fast), _hours(slow)]))
+        share = f"{SHARES[1]:.0%} to {SHARES[0]:.0%}"
+        parts.append(f"{span} hours at {share} of the peak of {it.gpus} x {COMMON}")
     return "Estimate: " + ", ".join(parts) + "."
 
 
@@ -62,8 +61,8 @@ def report(it: Estimate) -> str:
             for name in PEAKS
         ]
         lines += [
-            f"Training alone, on {it.gpus} of them at a share of their peak (model FLOPs "
-            "utilisation), and what the loaders of all processes must deliver:",
+            f"Training alone on {it.gpus} of them, at a share of their peak (MFU), and what the",
+            "loaders of all processes must deliver. Small models reach a smaller share.",
             "",
             markdown_table(head, rows, numbers=range(1, len(head))),
         ]
@@ -97,7 +96,7 @@ def _facts(it: Estimate) -> list[tuple[str, str]]:
 
 
 def _flops(forward: int) -> str:
-    return f"{forward / 1e9:.2f} G for an image's forward pass, a multiply-add once"
+    return f"{_short(forward / 1e9, 2)} G for an image's forward pass, a multiply-add once"
 
 
 def _memory(memory: Memory, *, even: bool) -> list[tuple[str, str]]:
@@ -120,3 +119,7 @@ def _hours(hours: float) -> str:
     if hours < 0.05:
         return "< 0.1"
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}"
+
+
+def _short(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if value >= 1 else f"{value:.2g}"

@@ -24,7 +24,7 @@ def summarised(
     config: ValidateConfig,
     about: dict[str, Any],
     class_to_idx: dict[str, int] | None,
-    file_names: Callable[[], list[str]],
+    real_labels: list[list[int]] | None = None,
 ) -> dict[str, Any]:
     """The line that reports an evaluation; writes the CSV files that were asked for.
 
@@ -33,7 +33,7 @@ def summarised(
         config: Says what is wanted.
         about: What was evaluated, and how: the model, the size, which weights, the precision.
         class_to_idx: Names of the classes, where the data set knows them.
-        file_names: Returns the images' file names, in order; called for ReaL labels alone.
+        real_labels: Of `real_labels_of` the images, where they are asked for.
     """
     row: dict[str, Any] = {
         **about,
@@ -42,9 +42,9 @@ def summarised(
     }
     if result.unreadable:
         row["unreadable"] = result.unreadable
-    if config.real_labels:
+    if real_labels is not None:
         assert result.per_image is not None
-        top1, top5 = real_accuracy(result.per_image, file_names(), config.real_labels)
+        top1, top5 = real_accuracy(result.per_image, real_labels)
         row |= {"real_top1": f"{top1:.3f}", "real_top5": f"{top5:.3f}"}
     if result.images_per_second is None:
         _logger.info("images_s is left out: it is measured from the second batch on.")
@@ -90,25 +90,32 @@ def per_class(result: PerImage, class_to_idx: dict[str, int] | None) -> list[dic
     return rows
 
 
-def real_accuracy(result: PerImage, names: list[str], labels: str) -> tuple[float, float]:
-    """Top-1 and top-5 on the reassessed labels (arXiv:2006.07159).
-
-    An image is right where the prediction is among its labels; images without one are left out.
+def real_labels_of(names: Callable[[], list[str]], labels: str) -> list[list[int]]:
+    """The reassessed labels of ImageNet's validation images (arXiv:2006.07159).
 
     Args:
-        result: Of an evaluation on ImageNet's validation images.
-        names: Their file names, which carry their numbers.
+        names: Returns the images' file names, in order; they carry the images' numbers.
         labels: JSON file with a list of labels per image, or "builtin" for the one that timm has.
+
+    Raises:
+        ConfigError: The file is none, or the images are others; known before an evaluation.
     """
     by_number = dict(enumerate(_read_real_labels(labels), 1))
     try:
-        numbers = [int(Path(name).stem.rpartition("_")[2]) for name in names]
-        wanted = [by_number[number] for number in numbers]
+        numbers = [int(Path(name).stem.rpartition("_")[2]) for name in names()]
+        return [by_number[number] for number in numbers]
     except (ValueError, KeyError) as error:
-        raise ConfigError("--real-labels needs ImageNet's validation images.") from error
+        raise ConfigError(f"--real-labels needs ImageNet's validation images: {error}") from error
+
+
+def real_accuracy(result: PerImage, labels: list[list[int]]) -> tuple[float, float]:
+    """Top-1 and top-5 on reassessed labels, of the images that have any.
+
+    An image is right where the prediction is among its labels.
+    """
     hits = [
         [guess in right for guess in guesses]
-        for guesses, right in zip(result.predictions.tolist(), wanted, strict=True)
+        for guesses, right in zip(result.predictions.tolist(), labels, strict=True)
         if right
     ]
     table = torch.tensor(hits, dtype=torch.double)

@@ -14,7 +14,7 @@ from torchvision.utils import save_image
 from tqdm import tqdm
 
 from vit_ls.config import ConfigError, TrainConfig, asdict
-from vit_ls.errors import blamed_on
+from vit_ls.errors import blamed_on, install, one_line
 from vit_ls.job.ranks import Ranks, agreed
 from vit_ls.run.folder import write_rows
 from vit_ls.run.state import Progress
@@ -131,7 +131,7 @@ class Reporter:
             _curves(rows, content)
         except ImportError:
             self._drawable = False
-            _logger.warning("curves.png is not drawn: it needs matplotlib, of the extra 'train'.")
+            _logger.warning("curves.png is not drawn: it needs matplotlib: %s.", install("train"))
             return
         write_whole(self.folder / "curves.png", lambda file: file.write(content.getvalue()))
 
@@ -176,7 +176,9 @@ def _writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ConfigError("--log-tensorboard needs the package tensorboard.") from error
+        raise ConfigError(
+            f"--log-tensorboard needs the package tensorboard: {install('log')}."
+        ) from error
     return SummaryWriter
 
 
@@ -184,22 +186,30 @@ def _package() -> Any:
     try:
         import wandb
     except ImportError as error:
-        raise ConfigError("--log-wandb needs the package wandb.") from error
+        raise ConfigError(f"--log-wandb needs the package wandb: {install('log')}.") from error
     return wandb
 
 
 def _wandb(config: TrainConfig, folder: Path) -> Any:
+    """A run of theirs, or None: what a service refuses ends no training."""
     # A run that goes on in its folder goes on in its run there too.
     identity = folder / "wandb-run"
     known = identity.read_text(encoding="utf-8") if identity.is_file() else None
-    run = _package().init(
-        project=config.wandb_project,
-        name=folder.name,
-        dir=str(folder),
-        tags=config.wandb_tags,
-        config=asdict(config),
-        id=config.wandb_resume_id or known,
-        resume="must" if config.wandb_resume_id else "allow",
-    )
+    try:
+        run = _package().init(
+            project=config.wandb_project,
+            name=folder.name,
+            dir=str(folder),
+            tags=config.wandb_tags,
+            config=asdict(config),
+            id=config.wandb_resume_id or known,
+            resume="must" if config.wandb_resume_id else "allow",
+        )
+    # A service and its client fail in any way: no network, no such run, another version.
+    except Exception as error:
+        _logger.warning(
+            "Weights & Biases gets nothing of this run, which goes on without: %s", one_line(error)
+        )
+        return None
     write_whole(identity, lambda file: file.write(run.id.encode()))
     return run
