@@ -20,7 +20,7 @@ from timm.models import safe_model_name
 from timm.utils import random_seed
 
 import vit_ls  # noqa: F401 - registers the models
-from vit_ls import data, estimate, job, run
+from vit_ls import data, job, run
 from vit_ls.config import ConfigError, Parser, TrainConfig, read
 from vit_ls.train import Trainer, check_recipe, make_teacher
 
@@ -80,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.getLogger("timm").setLevel(logging.WARNING)
     config, _ = _parse_args(argv)
     if config.estimate is not None:
+        from vit_ls import estimate  # of private names of torch, which a training does not need
+
         _check(config)
         sys.stdout.write(estimate.report(estimate.estimated(create_model, config)))
         return
