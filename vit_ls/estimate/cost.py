@@ -11,6 +11,7 @@ from torch import nn
 from vit_ls import data
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data.seeded import EpochSampler
+from vit_ls.data.streaming.order import AnyOrder
 from vit_ls.errors import one_line
 from vit_ls.estimate.memory import Memory, memory_of
 from vit_ls.job import Ranks
@@ -139,10 +140,10 @@ def _batches(
     """Of an epoch, in each process."""
     processes = config.estimate or 1
     if images is None:
-        sampler = EpochSampler(
-            IMAGENET_IMAGES, config.batch_size, seed=0, rank=0, world_size=processes, repeats=0
+        order = AnyOrder(IMAGENET_IMAGES)
+        return len(
+            EpochSampler(order, config.batch_size, seed=0, rank=0, world_size=processes, repeats=0)
         )
-        return len(sampler)
     # A stream is divided among processes where it is opened, which here is one.
     place = Ranks(torch.device("cpu"), 0, 1 if images.streamed else processes)
     found = len(data.train_batches(images, replace(config, workers=0), input_config, place))

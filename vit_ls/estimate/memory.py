@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vit_ls.config import TrainConfig
 from vit_ls.job import Ranks
-from vit_ls.ops import use_implementation
+from vit_ls.ops import rules, use_implementation
 from vit_ls.train.recipe import make_optimizer, make_task
 from vit_ls.train.update import Updater
 
@@ -177,6 +177,7 @@ def _as_on_gpu() -> Iterator[None]:
     """
     with ExitStack() as replaced:
         replaced.enter_context(use_implementation(windows="tiled", attention="fused"))
+        replaced.enter_context(patch.object(rules, "MASK_GRADIENT_DEVICES", {"cpu"}))
         for owner, name in _IN_FLOAT32:
             replaced.enter_context(patch.object(owner, name, _in_float32(getattr(owner, name))))
         replaced.enter_context(patch.object(F, "scaled_dot_product_attention", _attention))
