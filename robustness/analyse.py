@@ -1,4 +1,4 @@
-"""What the kept predictions of runs tell, without a model: `python -m robustness.analyse`."""
+"""What kept predictions and scores tell, without a model: `python -m robustness.analyse`."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from robustness.errors import ending
 from robustness.files import write_atomically
+from robustness.reporting.abstaining import abstaining
 from robustness.reporting.analysis import (
     Run,
     analyse,
@@ -28,6 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m robustness.analyse", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="--output of a run")
+    parser.add_argument("--calibrate", metavar="SUITE[:CELL]",
+                        help="fits the temperature; default: clean ImageNet or digits")  # fmt: skip
     args = parser.parse_args(argv)
     return ending("python -m robustness.analyse", lambda: _main(args))
 
@@ -37,7 +40,7 @@ def _main(args: argparse.Namespace) -> int:
     names = distinct_names([run.report for run in runs])
     texts = []
     for run, name in zip(runs, names, strict=True):
-        lines = analyse(run)
+        lines = analyse(run) + abstaining(run, args.calibrate)
         texts.append(to_markdown(lines, name))
         _write(run.folder, "analysis", texts[-1], to_json(lines))
         write_atomically(run.folder / "per_class.csv", per_class_csv(run).encode())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from robustness.api import Options, evaluate_subject, make_loop
+from robustness.api import evaluate_subject, make_loop
 from robustness.data import doctor
 from robustness.data.benchmarks import Benchmark, choose
 from robustness.data.own import read_benchmark
@@ -24,8 +24,10 @@ from robustness.running.attacks import ATTACKS, NORMS, STEPS
 from robustness.running.cache import Cache
 from robustness.running.describe import describe
 from robustness.running.loop import spare_workers
+from robustness.running.options import Options
 from robustness.running.run import expected_report
 from robustness.running.subject import Subject, build_subject
+from robustness.scores.capture import KEEPS
 from vit_ls.config import WEIGHTS, WEIGHTS_HELP, ConfigError, mapping
 from vit_ls.job import Ranks, device_named
 from vit_ls.run import run_settings
@@ -99,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--dist-timeout", type=float, default=Options.dist_timeout,
                      help="seconds until a lost process ends the run")  # fmt: skip
     how.add_argument("--output", type=Path, help="default: output/robustness/MODEL-WEIGHTS")
+    how.add_argument("--keep", choices=KEEPS, default="",
+                     help="scores of each image, float16, for robustness.analyse")  # fmt: skip
     how.add_argument("--overwrite", action="store_true",
                      help="write where the report of another run lies")  # fmt: skip
     how.add_argument("--cache", type=Path, default=Path("output/robustness/cache"))
@@ -110,16 +114,17 @@ def _main(args: argparse.Namespace) -> int:
     options = _options(args)
     request = options.request()
     subject = _subject(args, request.benchmarks)
-    if args.dry_run:
-        loop = make_loop(subject, Ranks(device_named(args.device)), options)
-        gates = Gates.of(options.fail_if, options.baseline, options.fail_if_worse)
-        gates.check(partial(expected_report, request, subject, loop.dtype), options.output)
-        sys.stdout.write("\n".join(describe(request, subject, loop, Cache(options.cache))) + "\n")
-        return 0
     if options.output is None:
         # Two checkpoints of one model are two models.
         name = f"{subject.name}-{subject.weights[:8]}".replace("/", "_")
         options = replace(options, output=Path("output/robustness") / name)
+    if args.dry_run:
+        loop = make_loop(subject, Ranks(device_named(args.device)), options)
+        gates = Gates.of(options.fail_if, options.baseline, options.fail_if_worse)
+        gates.check(partial(expected_report, request, subject, loop.dtype), options.output)
+        said = describe(request, subject, loop, Cache(options.cache), options.output)
+        sys.stdout.write("\n".join(said) + "\n")
+        return 0
     report = evaluate_subject(subject, request, options, _say)
     for gate in report.gates:
         if gate.failed:

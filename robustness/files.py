@@ -1,10 +1,12 @@
 """Files that are there whole or not at all."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vit_ls.config import ConfigError
 from vit_ls.errors import CheckpointError
-from vit_ls.whole import write_whole
+from vit_ls.whole import link_whole, write_whole
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -13,9 +15,25 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         ConfigError: It cannot be written.
     """
+    with _refused(path):
+        write_whole(path, lambda file: file.write(content))
+
+
+def link_atomically(source: Path, target: Path) -> None:
+    """Give a file a second name in one step, or a copy where the file system has no links.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    with _refused(target):
+        link_whole(source, target)
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda file: file.write(content))
+        yield
     except OSError as error:
         raise ConfigError(f"{path.parent} cannot be made: {error.strerror}.") from error
     except CheckpointError as error:

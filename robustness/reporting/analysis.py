@@ -38,7 +38,7 @@ class Line:
         benchmark: Name of the row of benchmarks.
         cell: Cell, corruption or family; empty for the whole benchmark.
         name: What it is.
-        value: In percent, or a p value.
+        value: In percent, or what its name says.
         low: Lower end of its 95 % interval.
         high: Upper end.
         note: What must stand beside it.
@@ -262,12 +262,17 @@ def to_markdown(lines: Sequence[Line], title: str) -> str:
     """A table for people."""
     rows = []
     for line in lines:
-        digits = 4 if line.name.endswith(" p") else 2
+        digits = 2 if _of_percent(line) else 4
         value = "-" if line.value is None else f"{line.value:.{digits}f}"
         interval = "" if line.low is None else f"{line.low:.2f} to {line.high:.2f}"
         rows.append([line.benchmark, line.cell, line.name, value, interval, line.note])
-    head = ("benchmark", "cell", "number", "%, or p", "95 % interval", "note")
+    head = ("benchmark", "cell", "number", "%, or as named", "95 % interval", "note")
     return f"## {title}\n\n{markdown_table(head, rows)}\n"
+
+
+def _of_percent(line: Line) -> bool:
+    """Whether a number is a percentage; the others are p values, losses and temperatures."""
+    return not (line.name.endswith(" p") or line.name.startswith(("NLL", "Brier", "temperature")))
 
 
 def per_class_csv(run: Run) -> str:

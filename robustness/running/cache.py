@@ -12,7 +12,11 @@ from robustness.files import write_atomically
 from robustness.rules.judging import Counts
 from robustness.running import predictions
 from robustness.running.identity import NEAR
+from robustness.scores.files import SUFFIX
 from vit_ls.config import ConfigError
+
+KEEP = "keep"
+"""The part of a cell's key that says which of its scores are kept; not there where none are."""
 
 _logger = logging.getLogger(__name__)
 
@@ -24,11 +28,13 @@ class Kept(NamedTuple):
         counts: Its counts.
         content: Bytes of its file of predictions.
         kind: Suffix of that file.
+        scores: Bytes of its file of scores, where it was just made; those kept stay on the disk.
     """
 
     counts: Counts
     content: bytes
     kind: str
+    scores: bytes = b""
 
 
 class Cache:
@@ -56,7 +62,10 @@ class Cache:
         try:
             entry = json.loads(path.read_bytes())
             content = path.with_suffix(f".{entry['kind']}").read_bytes()
-            sound = entry["check"] == _check(key, entry["counts"], predictions.digest(content))
+            held = predictions.digest(content)
+            if KEEP in key:
+                held += predictions.digest(self.scores_of(key).read_bytes())
+            sound = entry["check"] == _check(key, entry["counts"], held)
             if entry["key"] == key and sound:
                 if not _near(tuple(entry["answer"]), answer):
                     return None
@@ -75,15 +84,24 @@ class Cache:
         if self.folder is None:
             return
         path = _path(self.folder, key)
+        held = predictions.digest(kept.content)
+        if KEEP in key:
+            held += predictions.digest(kept.scores)
+            write_atomically(self.scores_of(key), kept.scores)
         entry = {
             "key": key,
             "answer": answer,
             "counts": kept.counts,
             "kind": kept.kind,
-            "check": _check(key, kept.counts, predictions.digest(kept.content)),
+            "check": _check(key, kept.counts, held),
         }
         write_atomically(path.with_suffix(f".{kept.kind}"), kept.content)
         write_atomically(path, json.dumps(entry, indent=1, sort_keys=True).encode())
+
+    def scores_of(self, key: dict[str, str]) -> Path:
+        """Where the scores of a cell are kept."""
+        assert self.folder is not None
+        return _path(self.folder, key).with_suffix(SUFFIX)
 
 
 def _path(folder: Path, key: dict[str, str]) -> Path:

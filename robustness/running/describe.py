@@ -1,13 +1,15 @@
 """What a run would do, without doing it."""
 
 import time
+from pathlib import Path
 
 import torch
 
 from robustness.rules.results import CellResult
 from robustness.running.cache import Cache
 from robustness.running.loop import Loop
-from robustness.running.run import Request, new_report, plan
+from robustness.running.plan import Request, plan
+from robustness.running.run import new_report, size_of_scores
 from robustness.running.subject import Subject
 
 
@@ -22,7 +24,9 @@ def seconds_per_image(subject: Subject, loop: Loop) -> float:
     return (time.perf_counter() - began) / loop.batch_size
 
 
-def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> list[str]:
+def describe(
+    request: Request, subject: Subject, loop: Loop, cache: Cache, output: Path | None = None
+) -> list[str]:
     """What a run would do, in lines: images, transforms, the model's hash, what it costs."""
     parameters = sum(p.numel() for p in subject.model.parameters())
     lines = [
@@ -54,6 +58,8 @@ def describe(request: Request, subject: Subject, loop: Loop, cache: Cache) -> li
         ]
     absent = new_report(request, subject, loop.dtype).absent
     lines += [f"{name}: {where}" for name, where in absent.items()]
+    if loop.keep and output is not None:
+        lines.append(size_of_scores(list(plan(request, subject)), subject, loop, output))
     rate = seconds_per_image(subject, loop)
     lines.append(
         f"cost: {to_do} images to evaluate, about {to_do * rate / 60:.1f} min of the model alone "

@@ -4,12 +4,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from robustness.data.gaps import Gap, Kind, some
@@ -18,8 +19,11 @@ from robustness.errors import leave_interrupts, uninterrupted
 from robustness.rules.judging import Counts, Verdict, judge
 from robustness.running.attacks import Attacked
 from robustness.running.predictions import Table
+from robustness.scores.capture import captured, classifier_of
 from vit_ls.config import ConfigError
 from vit_ls.job import Ranks, device_named, join
+
+Array = NDArray[Any]
 
 
 def joined(device: str, timeout: float) -> tuple[Ranks, bool]:
@@ -42,6 +46,7 @@ class Loop:
         batch_size: Images per step and process.
         workers: Processes that read images.
         dtype: Of the computation.
+        keep: Parts of the answers that are kept: "logits", "features".
     """
 
     model: torch.nn.Module
@@ -49,6 +54,12 @@ class Loop:
     batch_size: int = 64
     workers: int = 0
     dtype: torch.dtype = torch.float32
+    keep: tuple[str, ...] = ()
+
+    @property
+    def classifier(self) -> torch.nn.Linear | None:
+        """What the features that are kept go into."""
+        return classifier_of(self.model) if "features" in self.keep else None
 
 
 @dataclass
@@ -61,6 +72,7 @@ class Outcome:
         trouble: Kind of gap to names of images.
         seconds: How long it took.
         waiting: Share of it in which the model waited for images, of the first process.
+        scores: What is kept of the answers, float16, by its name: [rows of the table, ...].
     """
 
     counts: Counts
@@ -68,6 +80,7 @@ class Outcome:
     trouble: dict[str, list[str]]
     seconds: float = 0.0
     waiting: float = 0.0
+    scores: dict[str, Array] = field(default_factory=dict)
 
     def gaps(self) -> list[Gap]:
         """One for each kind of trouble, with the first names."""
@@ -112,7 +125,8 @@ def run_cell(
     )
     counts: Counter[str] = Counter()
     trouble: list[tuple[str, str]] = []
-    rows: list[np.ndarray[Any, Any]] = []
+    rows: list[Array] = []
+    scores: dict[str, list[Array]] = {name: [] for name in kept_of(loop, images)}
     failure = ""
     waited, asked = 0.0, time.monotonic()
     for batch in _read(loader):
@@ -125,20 +139,28 @@ def run_cell(
         if batch.judged.any():
             kept = [key for key, ok in zip(keys, batch.judged.tolist(), strict=True) if ok]
             targets = batch.targets[batch.judged]
-            verdict = _judged(loop, batch.pixels, targets, kept, rule, attacked)
+            verdict, said = _judged(loop, batch.pixels, targets, kept, rule, attacked)
+            for name, parts in scores.items():
+                parts.append(said[name].half().cpu().numpy())
             counts.update(verdict.counts)
             found = (column for column in verdict.predictions if column is not None)
             columns = (batch.indices[batch.judged], targets, *found)
             rows.append(np.stack([c.double().cpu().numpy() for c in columns], axis=1))
         asked = time.monotonic()
     # One process's failure is everyone's: the others would wait for what it never sends.
-    for said in loop.ranks.gather(failure):
-        if said:
-            raise ConfigError(said)
-    outcome = _join(loop.ranks, images, dict(counts), trouble, rows)
+    for other in loop.ranks.gather(failure):
+        if other:
+            raise ConfigError(other)
+    own = {name: np.concatenate(parts) for name, parts in scores.items() if parts}
+    outcome = _join(loop.ranks, images, dict(counts), trouble, rows, own)
     outcome.seconds = time.monotonic() - began
     outcome.waiting = waited / max(outcome.seconds, 1e-9)
     return outcome
+
+
+def kept_of(loop: Loop, images: CellImages) -> tuple[str, ...]:
+    """What is kept of the answers to a cell: nothing of videos, whose frames have many each."""
+    return () if images.frames else loop.keep
 
 
 def _read(loader: DataLoader[Any]) -> Iterator[Batch]:
@@ -166,7 +188,7 @@ def _judged(
     keys: list[str],
     rule: str,
     attacked: Attacked | None,
-) -> Verdict:
+) -> tuple[Verdict, dict[str, torch.Tensor]]:
     device = loop.ranks.device
     pixels, targets = pixels.to(device, non_blocking=True), targets.to(device)
     model: torch.nn.Module = loop.model
@@ -175,12 +197,14 @@ def _judged(
         pixels = attacked.perturbed(model, pixels, targets)
     with (
         torch.inference_mode(),
+        captured(loop.classifier) as features,
         torch.autocast(device.type, loop.dtype, enabled=loop.dtype != torch.float32),
     ):
         images = pixels.flatten(0, -4)
         logits = torch.cat([model(part) for part in images.split(loop.batch_size)])
         logits = logits.unflatten(0, pixels.shape[:-3])
-        return judge(rule, logits, targets, keys)
+        said = {"logits": logits} | ({"features": torch.cat(features)} if features else {})
+        return judge(rule, logits, targets, keys), said
 
 
 def _join(
@@ -188,7 +212,8 @@ def _join(
     images: CellImages,
     counts: Counts,
     trouble: list[tuple[str, str]],
-    rows: list[np.ndarray[Any, Any]],
+    rows: list[Array],
+    scores: dict[str, Array],
 ) -> Outcome:
     total: Counter[str] = Counter()
     names: dict[str, list[str]] = {}
@@ -196,16 +221,20 @@ def _join(
     if images.frames:
         named += ["flips", "top5_distance"]
     own = np.concatenate(rows) if rows else np.zeros((0, 1 + len(named)))
-    parts = ranks.gather((counts, trouble, own))
-    for found, lost, _ in parts:
+    parts = ranks.gather((counts, trouble, own, scores))
+    for found, lost, *_ in parts:
         total.update(found)
         for what, key in lost:
             names.setdefault(what, []).append(key)
     whole = np.concatenate([part[2] for part in parts])
-    whole = whole[np.argsort(whole[:, 0])]
+    order = np.argsort(whole[:, 0])
+    whole = whole[order]
+    having = [part[3] for part in parts if part[3]]
+    kept = {name: np.concatenate([own[name] for own in having])[order] for name in scores}
     keys = [images.samples[int(index)].key for index in whole[:, 0]]
     columns = dict(zip(named, whole[:, 1:].T, strict=True))
-    return Outcome(dict(sorted(total.items())), Table.of(keys, columns), names)
+    table = Table.of(keys, columns)
+    return Outcome(dict(sorted(total.items())), table, names, scores=kept)
 
 
 def spare_workers() -> int:

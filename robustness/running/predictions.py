@@ -63,6 +63,14 @@ class Table:
         return {name: column for name, column in every.items() if column is not None}
 
     @property
+    def digest(self) -> str:
+        """Of all that it holds, whatever file it came from."""
+        whole = hashlib.sha256("\n".join(self.names).encode())
+        for name, column in self.columns.items():
+            whole.update(name.encode() + np.ascontiguousarray(column).tobytes())
+        return whole.hexdigest()
+
+    @property
     def right(self) -> NDArray[np.bool_]:
         """Which images were classified as they should be."""
         return self.rank == 0

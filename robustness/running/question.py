@@ -9,7 +9,7 @@ import torch
 from robustness.data.listing import digest
 from robustness.errors import shown
 from robustness.files import write_atomically
-from robustness.running.run import Request
+from robustness.running.plan import Request
 from robustness.running.subject import Subject
 from vit_ls.config import ConfigError
 

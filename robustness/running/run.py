@@ -1,30 +1,25 @@
 """From a request to a report: plan the cells, take what is cached, evaluate the rest."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import shutil
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-import vit_ls
-from robustness.data.benchmarks import SINGLE, Benchmark
 from robustness.data.gaps import Gap, Kind
-from robustness.data.inputs import CellImages, probe_pictures
-from robustness.data.listing import Listing, digest
-from robustness.data.sources import Places, Source
-from robustness.errors import shown
-from robustness.files import write_atomically
+from robustness.data.inputs import CellImages
+from robustness.data.listing import digest
+from robustness.files import link_atomically, write_atomically
 from robustness.rules.metrics import metrics
-from robustness.rules.protocols import Protocol
-from robustness.rules.results import CellResult, Report, Result
+from robustness.rules.results import CellResult, Report
 from robustness.running import predictions
-from robustness.running.attacks import Attack, Attacked
-from robustness.running.cache import Cache, Kept
+from robustness.running.cache import KEEP, Cache, Kept
 from robustness.running.loop import Loop, run_cell
+from robustness.running.plan import PlannedBenchmark, PlannedCell, Request, plan
 from robustness.running.subject import Subject
-from vit_ls.config import ConfigError
+from robustness.scores.files import Owner, encode, file_of, megabytes, write_classifier
 from vit_ls.job import by_primary
 
 _logger = logging.getLogger(__name__)
@@ -34,199 +29,6 @@ _ELSEWHERE_TOO = ("names", "sizes", "made", "fingerprint")
 
 _CONTENTS = "images_contents"
 """The part of a cell's key that the bytes of its images decide."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked.
-
-    Attributes:
-        benchmarks: Rows of the table.
-        places: Where their images come from.
-        named: Whether the user named the benchmarks, so that an absent one is a gap.
-        max_images: Images of each cell at most, or None.
-        verify: Know images by what their files hold, not by their sizes and times.
-        attacks: On the clean images of each benchmark that takes attacks.
-    """
-
-    benchmarks: Sequence[Benchmark]
-    places: Places
-    named: bool = False
-    max_images: int | None = None
-    verify: bool = False
-    attacks: Sequence[Attack] = ()
-
-
-@dataclass(frozen=True)
-class PlannedCell:
-    """One cell, listed and checked.
-
-    Attributes:
-        name: Of the cell.
-        listing: Its images, already the subset where one is asked for.
-        gaps: Why it cannot be whole.
-        notes: What was passed over, and why it is not kept.
-        key: Of its counts in the cache.
-        source: Cell that its images are of.
-        attacked: The attack on them, or None.
-    """
-
-    name: str
-    listing: Listing
-    gaps: list[Gap]
-    notes: list[str]
-    key: dict[str, str]
-    source: str
-    attacked: Attacked | None = None
-
-    @property
-    def rule(self) -> str:
-        """How its answers are judged."""
-        return self.key["rule"]
-
-
-@dataclass(frozen=True)
-class PlannedBenchmark:
-    """One benchmark that was found, with the transform of its images.
-
-    Attributes:
-        benchmark: Row of the table.
-        source: Its images.
-        protocol: The transform.
-        answers: What the model says to the protocol's fixed pictures; None where it refuses one.
-        wanted: Images of each cell.
-        verify: Know images by their bytes.
-        attacks: On its clean images.
-    """
-
-    benchmark: Benchmark
-    source: Source
-    protocol: Protocol
-    answers: tuple[float, ...] | None
-    wanted: int
-    verify: bool
-    attacks: Sequence[Attack] = ()
-
-    @property
-    def answer(self) -> tuple[float, ...]:
-        """The answers to fixed pictures, beside the cache's key."""
-        return self.answers or ()
-
-    @property
-    def unknown(self) -> str:
-        """Why nothing tells this transform or model from another one; "" where something does."""
-        if self.protocol.refusal:
-            return f"not cached: the transform refuses a fixed picture ({self.protocol.refusal})"
-        if self.answers is None:
-            return "not cached: the model refuses a fixed picture"
-        return ""
-
-    def kept_in(self, cache: Cache) -> Cache:
-        """The cache, or one that keeps nothing: what is not known cannot be known again."""
-        return Cache(None) if self.unknown else cache
-
-    def cells(self, subject: Subject, dtype: torch.dtype) -> Iterator[PlannedCell]:
-        """List the cells one after the other: all at once would be millions of names."""
-        row = self.benchmark
-        for name in self.source.cells():
-            listing = self.source.listing(name)
-            gaps = list(listing.problems)
-            found = len(listing.samples)
-            # Where there is no image, what is wrong with the place says why.
-            if found != row.images and (found or not gaps):
-                gaps.append(Gap(Kind.COUNT, f"{found} images of {row.images}"))
-            chosen = listing if self.wanted == row.images else listing.subset(self.wanted)
-            images = self.source.identity(chosen, name, verify=self.verify)
-            key = {
-                **subject.identity,
-                "benchmark": row.name,
-                "cell": name,
-                "rule": row.rule_of(name),
-                "transform": self.protocol.identity or "",
-                "border": str(row.border),
-                "dtype": str(dtype),
-                "version": vit_ls.__version__,
-                **{f"images_{what}": value for what, value in images.items()},
-            }
-            notes = [*chosen.notes, *([self.unknown] if self.unknown else [])]
-            plain = PlannedCell(name, chosen, gaps, notes, key, name)
-            yield plain
-            if name == SINGLE[0]:
-                yield from (self._under(attack, plain) for attack in self.attacks)
-
-    def _under(self, attack: Attack, cell: PlannedCell) -> PlannedCell:
-        """The cell under an attack. Only its class counts: ReaL's labels take no part in it."""
-        key = cell.key | {"cell": attack.cell, "rule": "plain", "attack": attack.identity}
-        attacked = Attacked(attack, self.protocol.normalisation)
-        return replace(cell, name=attack.cell, key=key, attacked=attacked)
-
-    def result(self) -> Result:
-        """The result before any cell is counted."""
-        label = self.source.label
-        if self.wanted < self.benchmark.images:
-            label += f"; subset of {self.wanted} images of {self.benchmark.images} in each cell"
-        return Result(
-            self.benchmark.name,
-            self.benchmark.numbers,
-            shown(self.source.folder.name),
-            label,
-            self.protocol.description,
-            {"transform": self.protocol.identity or "", "images": str(self.wanted)},
-            self.wanted,
-            list(self.benchmark.cells),
-            gaps=self.source.problems(),
-            attacks={attack.cell: attack.label for attack in self.attacks},
-            libraries={attack.cell: attack.library for attack in self.attacks},
-        )
-
-
-def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
-    """The benchmarks that are there, with the subject's transforms.
-
-    Raises:
-        ConfigError: The model has another number of classes than a benchmark needs.
-    """
-    found = [(row, request.places.source(row)) for row in request.benchmarks]
-    if request.attacks:
-        _check_attacks(request, subject, [row for row, source in found if source])
-    made: dict[tuple[str, int | None], tuple[Protocol, tuple[float, ...] | None]] = {}
-    for row, source in found:
-        if source is None:
-            continue
-        if subject.num_classes not in row.num_classes:
-            raise ConfigError(
-                f"{row.name} needs a model of {' or '.join(map(str, row.num_classes))} classes, "
-                f"got {subject.name} with {subject.num_classes}."
-            )
-        same = row.protocol, row.image_size
-        if same not in made:
-            protocol = subject.protocol(*same)
-            made[same] = protocol, subject.answer_to(protocol)
-        wanted = min(request.max_images or row.images, row.images)
-        attacks = request.attacks if row.takes_attacks else ()
-        yield PlannedBenchmark(row, source, *made[same], wanted, request.verify, attacks)
-
-
-def _check_attacks(request: Request, subject: Subject, rows: Sequence[Benchmark]) -> None:
-    """Whether what was asked for can be attacked.
-
-    Raises:
-        ConfigError: A suite takes no attack, or the model or its transform cannot be attacked.
-    """
-    without = [row.name for row in rows if not row.takes_attacks]
-    if without and (request.named or len(without) == len(rows)):
-        raise ConfigError(
-            "--attack goes with suites of clean images under their own classes (imagenet-val, "
-            f"imagenet-v2, imagenet-sketch, digits, folders of one's own), not with {without[0]}."
-        )
-    device = next((p.device for p in subject.model.parameters()), torch.device("cpu"))
-    for row in (row for row in rows if row.takes_attacks):
-        protocol = subject.protocol(row.protocol, row.image_size)
-        mode = "L" if subject.channels == 1 else "RGB"
-        pixels = protocol.pixels(probe_pictures(row.image_size, mode)[0])[None].to(device)
-        for attack in request.attacks:
-            attacked = Attacked(attack, protocol.normalisation)
-            attacked.check(subject.model, pixels, subject.name)
 
 
 def run(
@@ -244,7 +46,14 @@ def run(
         output: Folder that takes the predictions of each cell, or None.
     """
     report = new_report(request, subject, loop.dtype)
-    for planned in plan(request, subject):
+    every = list(plan(request, subject))
+    if output is not None and loop.keep:
+        _logger.info("%s", size_of_scores(every, subject, loop, output))
+        if loop.classifier is not None:
+            by_primary(
+                loop.ranks, partial(write_classifier, output, loop.classifier, subject.weights)
+            )
+    for planned in every:
         result = planned.result()
         data: list[str] = []
         contents: list[str] = []
@@ -311,6 +120,7 @@ def _cell_result(
     where = f"{planned.benchmark.name} {cell.name}"
     kept = by_primary(loop.ranks, lambda: cache.load(cell.key, planned.answer))
     gaps = cell.gaps
+    stored = kept is not None
     if kept is not None:
         _logger.info("%s: cached", where)
     else:
@@ -328,13 +138,43 @@ def _cell_result(
             "%s: %d images in %.1f s, %.0f images/s, %.0f %% of it waiting for images",
             where, count, outcome.seconds, count / outcome.seconds, 100 * outcome.waiting,
         )  # fmt: skip
-        kept = Kept(outcome.counts, predictions.encode(outcome.table), predictions.suffix())
+        content, scores = predictions.encode(outcome.table), b""
+        if outcome.scores:
+            of = Owner(planned.benchmark.name, cell.name, cell.rule, subject.weights,
+                       outcome.table.digest)  # fmt: skip
+            scores = encode(outcome.scores, of)
+        kept = Kept(outcome.counts, content, predictions.suffix(), scores)
         gaps = gaps + outcome.gaps()
-        if not outcome.gaps():
+        stored = not outcome.gaps()
+        if stored:
             finished = kept
             by_primary(loop.ranks, lambda: cache.store(cell.key, planned.answer, finished))
     if output is not None:
         name, written = planned.benchmark.name, kept
         file = predictions.file_of(output, name, cell.name, written.kind)
         by_primary(loop.ranks, lambda: write_atomically(file, written.content))
+        target = file_of(output, name, cell.name)
+        if stored and KEEP in cell.key and cache.folder is not None:
+            source = cache.scores_of(cell.key)
+            by_primary(loop.ranks, lambda: link_atomically(source, target))
+        elif kept.scores:
+            by_primary(loop.ranks, lambda: write_atomically(target, written.scores))
     return CellResult(kept.counts, gaps, notes)
+
+
+def size_of_scores(
+    every: Sequence[PlannedBenchmark], subject: Subject, loop: Loop, output: Path
+) -> str:
+    """What the scores of a run take, in a line."""
+    images = sum(
+        planned.wanted * (len(planned.source.cells()) + len(planned.attacks))
+        for planned in every
+        if planned.keep
+    )
+    width = subject.num_classes if "logits" in loop.keep else 0
+    if loop.classifier is not None:
+        width += loop.classifier.in_features
+    there = next(folder for folder in (output, *output.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free / 1e6
+    size = megabytes(images, width)
+    return f"scores: at most {size:,.1f} MB in {output / 'scores'}, of {free:,.0f} MB free"

@@ -15,7 +15,8 @@ from robustness.rules.protocols import protocol_for
 from robustness.rules.results import Report
 from robustness.running.cache import Cache
 from robustness.running.loop import Loop
-from robustness.running.run import Request, run
+from robustness.running.plan import Request
+from robustness.running.run import run
 from robustness.running.subject import Subject, make_subject
 from vit_ls.job import Ranks
 

@@ -19,11 +19,11 @@ from torchvision.transforms import functional as TF
 
 import robustness
 from robustness import analyse, compare, corrupt, page
-from robustness.api import Options
 from robustness.cli import main
 from robustness.rules.metrics import metrics
 from robustness.rules.results import Report
 from robustness.running.identity import weights_digest
+from robustness.running.options import Options
 from vit_ls.config import ConfigError
 
 ROOT = Path(__file__).parents[2]

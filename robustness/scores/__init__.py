@@ -1,0 +1,1 @@
+"""Scores: the logits and features that a model gives each image, kept beside its predictions."""
