@@ -19,6 +19,7 @@ from robustness.reporting.analysis import (
     to_markdown,
 )
 from robustness.reporting.comparison import distinct_names
+from robustness.reporting.unknown import unknown
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="--output of a run")
     parser.add_argument("--calibrate", metavar="SUITE[:CELL]",
                         help="fits the temperature; default: clean ImageNet or digits")  # fmt: skip
+    parser.add_argument("--known", metavar="SUITE[:CELL]",
+                        help="images that suites of unknown ones are told from")  # fmt: skip
     args = parser.parse_args(argv)
     return ending("python -m robustness.analyse", lambda: _main(args))
 
@@ -40,7 +43,7 @@ def _main(args: argparse.Namespace) -> int:
     names = distinct_names([run.report for run in runs])
     texts = []
     for run, name in zip(runs, names, strict=True):
-        lines = analyse(run) + abstaining(run, args.calibrate)
+        lines = analyse(run) + abstaining(run, args.calibrate) + unknown(run, args.known)
         texts.append(to_markdown(lines, name))
         _write(run.folder, "analysis", texts[-1], to_json(lines))
         write_atomically(run.folder / "per_class.csv", per_class_csv(run).encode())

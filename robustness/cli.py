@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
+from robustness import doctor
 from robustness.api import evaluate_subject, make_loop
-from robustness.data import doctor
 from robustness.data.benchmarks import Benchmark, choose
 from robustness.data.own import read_benchmark
 from robustness.data.sources import Places

@@ -80,12 +80,13 @@ class Benchmark:
         name: Name in commands and reports.
         folders: Where it may lie under the data root; the first that exists is taken.
         layout: Where a cell lies: "classes", "cells", "in9", "objectnet", "corruptions" or "videos"
-            (`layouts`), "arrays" or "digits" (`sources`).
-        classes: How class folders are named (`layouts`), or their names in the classes' order.
+            (`layouts`), "arrays" or "digits" (`sources`), "tree" or "list" (`unknown`).
+        classes: How class folders are named (`layouts`), or their names in the classes' order; of a
+            layout "list" the list's name.
         rule: How an answer is judged (`rules.judging`).
         numbers: What is made of the counts (`rules.metrics`).
         protocol: How an image is prepared (`rules.protocols`).
-        images: Images in a complete cell.
+        images: Images in a complete cell; of a layout "list" the list says it.
         cells: The parts that a complete benchmark has.
         extra_cells: Parts that may be there and never enter the headline.
         image_size: Side of the published images where they must reach the model as they are.
@@ -130,6 +131,11 @@ class Benchmark:
         return f"{self.rule}_from_first" if cell in self.unordered else self.rule
 
     @property
+    def labelled(self) -> bool:
+        """Whether its images have classes; those that no model knows have none."""
+        return self.rule != "unknown"
+
+    @property
     def takes_attacks(self) -> bool:
         """Whether its cell "all" holds clean images, each of one class that the model knows."""
         return SINGLE[0] in self.cells and self.rule in ("plain", "val") and not self.border
@@ -172,6 +178,13 @@ def _c(name: str, folders: tuple[str, ...], **more: Any) -> Benchmark:
     return _corrupted(name, folders, IN_MCE, numbers="mce", extra_cells=grid(EXTRA), **more)
 
 
+def _listed(name: str, listed: str, *, labelled: bool = False) -> Benchmark:
+    """A list of OpenOOD v1.5's ImageNet-1K."""
+    rule, numbers = ("plain", "accuracy") if labelled else ("unknown", "unknown")
+    return Benchmark(name, _OPENOOD, "list", listed, rule, numbers, "model", 0)
+
+
+_OPENOOD = ("openood", "OpenOOD/data", "openood/data")
 _VAL = ("imagenet/val", "imagenet-val", "imagenet/validation", "ILSVRC2012/val", "val")
 _C = ("imagenet-c", "ImageNet-C")
 _BAR = ("imagenet-c-bar", "ImageNet-C-bar", "imagenet_c_bar")
@@ -237,6 +250,22 @@ _ROWS = (
         num_classes=(1000, 9),
     ),
     Benchmark(
+        "imagenet-o",
+        ("imagenet-o", "ImageNet-O"),
+        "tree",
+        "",
+        "unknown",
+        "unknown",
+        "model",
+        2_000,
+    ),
+    _listed("openood-imagenet", "test_imagenet", labelled=True),
+    _listed("openood-ssb-hard", "test_ssb_hard"),
+    _listed("openood-ninco", "test_ninco"),
+    _listed("openood-inaturalist", "test_inaturalist"),
+    _listed("openood-textures", "test_textures"),
+    _listed("openood-openimage-o", "test_openimage_o"),
+    Benchmark(
         "digits",
         (),
         "digits",
@@ -258,6 +287,7 @@ BENCHMARKS = {row.name: row for row in _ROWS}
 
 _SUITES = {
     "imagenet-real": ("imagenet-val",),
+    "openood": tuple(name for name in BENCHMARKS if name.startswith("openood-")),
     "imagenet-v2": tuple(name for name in BENCHMARKS if name.startswith("imagenet-v2-")),
 }
 

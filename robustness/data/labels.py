@@ -22,7 +22,10 @@ def wnid_to_index() -> dict[str, int]:
 
 @cache
 def subset_indices(subset: str) -> tuple[int, ...]:
-    """The 200 classes of ImageNet-A ("a") or ImageNet-R ("r"), rising."""
+    """The 200 classes of ImageNet-A ("a"), ImageNet-R ("r") or ImageNet-O ("o"), rising."""
+    if subset == "o":
+        wnids = (_OURS / "imagenet_o_wnids.txt").read_text().split()
+        return tuple(wnid_to_index()[wnid] for wnid in wnids)
     text = (_TIMM / f"imagenet_{subset}_indices.txt").read_text()
     return tuple(int(line) for line in text.split())
 

@@ -7,7 +7,7 @@ from typing import Any
 from robustness.data.benchmarks import BENCHMARKS, SINGLE, Benchmark, grid
 from vit_ls.config import ConfigError, nearest, yaml_entries
 
-_LAYOUTS = ("classes", "cells", "corruptions", "arrays")
+_LAYOUTS = ("classes", "cells", "corruptions", "arrays", "unknown")
 _NAMINGS = ("wnid", "v2", "sorted")
 _RULES = ("plain", "a", "r", "in9")
 _PROTOCOLS = ("unchanged", "model")
@@ -36,9 +36,10 @@ def read_benchmark(file: Path) -> Benchmark:
     """Read one benchmark.
 
     Keys: `name`; `folder` under the data root (default: the name); `layout` ("classes", "cells",
-    "corruptions" or "arrays"); `classes` (a list of folder names in the order of the model's
-    classes, "sorted" for the order of their names, "wnid" for ImageNet's, or a number for folders
-    or labels 0, 1, ...); `num_classes` where it is not the length of the list; `images` of each
+    "corruptions", "arrays", or "unknown" for images of no class, whose `num_classes` are the
+    model's); `classes` (a list of folder names in the order of the model's classes, "sorted" for
+    the order of their names, "wnid" for ImageNet's, or a number for folders or labels 0, 1, ...);
+    `num_classes` where it is not the length of the list; `images` of each
     cell; `image_size` where it is fixed; `corruptions` and `severities` (5), or `cells`; `protocol`
     ("unchanged", or "model" for its own resize and crop); `rule` ("plain").
 
@@ -62,21 +63,27 @@ def _check(file: Path, content: dict[Any, Any]) -> None:
             raise ConfigError(f"{file}: {key} is of another kind: {value!r}.")
         if isinstance(value, int) and value < 1:
             raise ConfigError(f"{file}: {key} must be at least 1, got {value}.")
-    missing = [key for key in _NEEDED if key not in content]
+    unknown = content.get("layout") == "unknown"
+    if unknown:
+        odd = [key for key in ("classes", "rule", "cells", "corruptions") if key in content]
+        if odd:
+            raise ConfigError(f"{file}: layout unknown takes no {odd[0]}: its images have none.")
+    needed = ("name", "layout", "images", "num_classes") if unknown else _NEEDED
+    missing = [key for key in needed if key not in content]
     if missing:
         raise ConfigError(f"{file} lacks {', '.join(missing)}.")
     for key, known in (
         ("layout", _LAYOUTS),
         ("rule", _RULES),
         ("protocol", _PROTOCOLS),
-        *([("classes", _NAMINGS)] if isinstance(content["classes"], str) else []),
+        *([("classes", _NAMINGS)] if isinstance(content.get("classes"), str) else []),
     ):
         if content.get(key, known[0]) not in known:
             raise ConfigError(
                 f"{file}: {key} must be one of {', '.join(known)}, got {content[key]}."
             )
-    needed = {"corruptions": "corruptions", "arrays": "corruptions", "cells": "cells"}
-    wanted = {needed[content["layout"]]} if content["layout"] in needed else set()
+    has = {"corruptions": "corruptions", "arrays": "corruptions", "cells": "cells"}
+    wanted = {has[content["layout"]]} if content["layout"] in has else set()
     if wanted != content.keys() & {"corruptions", "cells"}:
         raise ConfigError(
             f"{file}: layouts corruptions and arrays need the key corruptions, layout cells needs "
@@ -119,6 +126,20 @@ def _check_rule(file: Path, content: dict[str, Any], count: int) -> None:
 
 
 def _row(file: Path, content: dict[str, Any]) -> Benchmark:
+    if content["layout"] == "unknown":
+        return Benchmark(
+            content["name"],
+            (content.get("folder", content["name"]),),
+            "tree",
+            "",
+            "unknown",
+            "unknown",
+            content.get("protocol", "unchanged"),
+            content["images"],
+            image_size=content.get("image_size"),
+            num_classes=(content["num_classes"],),
+            own=True,
+        )
     given = content["classes"]
     if isinstance(given, int):
         given = [str(number) for number in range(given)]

@@ -67,6 +67,11 @@ class Source:
             return OWN
         return "generated, origin unknown" if self.benchmark.generated else "official files"
 
+    @property
+    def images(self) -> int:
+        """Images of a complete cell."""
+        return self.benchmark.images
+
     def problems(self) -> list[Gap]:
         """What is wrong with the folder as a whole."""
         if self.made is not None and not (self.benchmark.generated or self.benchmark.own):
@@ -306,8 +311,10 @@ class Places:
             needed()  # Said before the run, not by the first file.
         if row is not benchmark:
             return GeneratedSource(benchmark, folder, self.generator, self.scratch)
-        kind = ArraySource if benchmark.layout == "arrays" else Source
-        return kind(benchmark, folder)
+        from robustness.data.unknown import ListSource, TreeSource  # they are sources themselves
+
+        kinds = {"arrays": ArraySource, "tree": TreeSource, "list": ListSource}
+        return kinds.get(benchmark.layout, Source)(benchmark, folder)
 
     def looked(self, benchmark: Benchmark) -> str:
         """Where a benchmark was looked for, in words."""

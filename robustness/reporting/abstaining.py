@@ -48,7 +48,7 @@ def abstaining(run: Run, calibrated_on: str | None = None) -> list[Line]:
     fit = _Fit.of(run, calibrated_on)
     lines = list(fit.lines()) if fit else []
     for result in run.report.results:
-        if result.numbers == "flips":
+        if result.numbers in ("flips", "unknown"):
             continue
         tables = run.tables(result)
         singles = [cell for cell in tables if "/" not in cell and cell not in result.attacks]

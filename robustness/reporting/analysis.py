@@ -102,6 +102,8 @@ def analyse(run: Run) -> list[Line]:
     """Calibration, response-rate curve, bootstrap intervals, families, effective robustness."""
     lines: list[Line] = []
     for result in run.report.results:
+        if result.numbers == "unknown":
+            continue  # its images have no class to be right about
         tables = run.tables(result)
         if result.numbers == "flips":
             lines += _of_flips(result, tables)
@@ -124,7 +126,7 @@ def compare_pairs(first: Run, second: Run) -> list[Line]:
     lines = []
     for result in first.report.results:
         other = second.report.result(result.benchmark)
-        if other is None:
+        if other is None or result.numbers == "unknown":
             continue
         both = [first.report, second.report]
         differ = differences(both, result.benchmark, transform=False)
@@ -280,7 +282,7 @@ def per_class_csv(run: Run) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["benchmark", "cell", "class", "right", "images", "percent"])
-    for result in run.report.results:
+    for result in [r for r in run.report.results if r.numbers != "unknown"]:
         for cell, table in run.tables(result).items():
             for label, (right, images) in statistics.per_class(table.label, table.right).items():
                 share = round(100 * right / images, 4)

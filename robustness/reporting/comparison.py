@@ -23,6 +23,7 @@ _STANDING = {
     "mce": ("mCE",),
     "mean_error": ("mean error",),
     "flips": ("mFR",),
+    "unknown": ("answered with over 50 % confidence",),
     "clean_and_mean_error": ("top-1 clean", "mean error"),
 }
 """Of each kind of numbers, those that stand for a benchmark."""

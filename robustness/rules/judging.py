@@ -207,16 +207,29 @@ def _flips(*, from_first: bool) -> Rule:
     return rule
 
 
+def _unknown(answers: Answers) -> Verdict:
+    """Images of no class: none is right; how many the model is sure of is counted."""
+    logits = answers.logits
+    ranks = torch.full_like(answers.targets, logits.shape[1])
+    found = _kept(answers, _best(logits), logits, ranks)
+    sure = int((found.confidence > SURE).sum())
+    return Verdict({"top1": 0, "sure": sure}, found)
+
+
 def _best(logits: Tensor) -> Tensor:
     """Index of the best class, the lowest one in a tie."""
     return (logits == logits.amax(dim=1, keepdim=True)).int().argmax(dim=1)
 
+
+SURE = 0.5
+"""Confidence from which on an answer to an image of no class is counted."""
 
 RULES: dict[str, Rule] = {
     "plain": _plain,
     "a": _masked("a"),
     "r": _masked("r"),
     "val": _val,
+    "unknown": _unknown,
     "flips": _flips(from_first=False),
     "flips_from_first": _flips(from_first=True),
     "in9": _mapped(labels.imagenet9_classes),

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from scipy.stats import binomtest
 
-from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE, PERTURBATIONS, grid
+from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE, PERTURBATIONS, SINGLE, grid
 from robustness.data.gaps import Gap, Kind, gather
 from robustness.rules.judging import Counts
 from robustness.rules.results import Report, Result
@@ -215,6 +215,12 @@ def _lower(
     return Metric(result.benchmark, name, value, note=unit + result.label, lower_is_better=True)
 
 
+def _unknown(result: Result, _: Report) -> list[Metric]:
+    """What counts tell of images of no class; how well they are noticed, the kept scores tell."""
+    number = _accuracy(result, SINGLE[0], "answered with over 50 % confidence", "sure")
+    return [replace(number, lower_is_better=True)]
+
+
 def _val(result: Result, report: Report) -> list[Metric]:
     numbers = _single(result, report)
     counts = result.whole("all")
@@ -328,6 +334,7 @@ _NUMBERS: dict[str, Callable[[Result, Report], list[Metric]]] = {
     "in9": _in9,
     "mce": _c,
     "flips": _flips,
+    "unknown": _unknown,
     "mean_error": _mean_error,
     "clean_and_mean_error": _clean_and_mean_error,
 }

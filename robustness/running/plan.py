@@ -121,10 +121,11 @@ class PlannedBenchmark:
             gaps = list(listing.problems)
             found = len(listing.samples)
             # Where there is no image, what is wrong with the place says why.
-            if found != row.images and (found or not gaps):
-                gaps.append(Gap(Kind.COUNT, f"{found} images of {row.images}"))
-            chosen = listing if self.wanted == row.images else listing.subset(self.wanted)
-            images = self.source.identity(chosen, name, verify=self.verify)
+            images = self.source.images
+            if found != images and (found or not gaps):
+                gaps.append(Gap(Kind.COUNT, f"{found} images of {images}"))
+            chosen = listing if self.wanted == images else listing.subset(self.wanted)
+            known_by = self.source.identity(chosen, name, verify=self.verify)
             key = {
                 **subject.identity,
                 "benchmark": row.name,
@@ -134,7 +135,7 @@ class PlannedBenchmark:
                 "border": str(row.border),
                 "dtype": str(dtype),
                 "version": vit_ls.__version__,
-                **{f"images_{what}": value for what, value in images.items()},
+                **{f"images_{what}": value for what, value in known_by.items()},
                 **({KEEP: self.keep} if self.keep else {}),
             }
             notes = [*chosen.notes, *([self.unknown] if self.unknown else [])]
@@ -152,8 +153,8 @@ class PlannedBenchmark:
     def result(self) -> Result:
         """The result before any cell is counted."""
         label = self.source.label
-        if self.wanted < self.benchmark.images:
-            label += f"; subset of {self.wanted} images of {self.benchmark.images} in each cell"
+        if self.wanted < self.source.images:
+            label += f"; subset of {self.wanted} images of {self.source.images} in each cell"
         return Result(
             self.benchmark.name,
             self.benchmark.numbers,
@@ -191,7 +192,7 @@ def plan(request: Request, subject: Subject) -> Iterator[PlannedBenchmark]:
         if same not in made:
             protocol = subject.protocol(*same)
             made[same] = protocol, subject.answer_to(protocol)
-        wanted = min(request.max_images or row.images, row.images)
+        wanted = min(request.max_images or source.images, source.images)
         attacks = request.attacks if row.takes_attacks else ()
         keep = "" if row.frames else request.keep
         yield PlannedBenchmark(row, source, *made[same], wanted, request.verify, attacks, keep)

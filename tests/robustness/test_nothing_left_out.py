@@ -10,10 +10,10 @@ from PIL import Image
 
 from robustness.cli import main
 from robustness.data.benchmarks import BENCHMARKS
-from robustness.data.doctor import examine
 from robustness.data.images import read_file
 from robustness.data.listing import Sample
 from robustness.data.sources import Places
+from robustness.doctor import examine
 from robustness.rules.metrics import metrics
 
 NAME = "imagenet-sketch"

@@ -58,7 +58,7 @@ def examine(places: Places, rows: Sequence[Benchmark], *, workers: int = 0) -> I
                 yield (
                     OK,
                     row.name,
-                    f"{row.images} images in each of {len(row.cells)} cells, {source.folder}",
+                    f"{source.images} images in each of {len(row.cells)} cells, {source.folder}",
                 )
             if row.classes == "v2":
                 yield from _v2_note(row, source.folder)
@@ -74,25 +74,26 @@ def _examine(source: Source, pool: ProcessPoolExecutor | None, notes: list[str])
     passed: dict[str, list[str]] = {}
     for cell in source.cells():
         listing = source.listing(cell)
-        lines[cell] = list(_examine_cell(source.benchmark, listing, pool))
+        lines[cell] = list(_examine_cell(source, listing, pool))
         passed[cell] = list(listing.notes)
     notes += gather(passed)
     yield from gather(lines)
 
 
 def _examine_cell(
-    row: Benchmark, listing: Listing, pool: ProcessPoolExecutor | None
+    source: Source, listing: Listing, pool: ProcessPoolExecutor | None
 ) -> Iterator[str]:
+    row, images = source.benchmark, source.images
     again = "mend: unpack the archive again"
     for problem in listing.problems:
         yield f"{problem.text}; mend: {_MENDS.get(problem.kind, 'unpack it again')}"
     found, folders = len(listing.samples), len({s.key.split("/")[0] for s in listing.samples})
-    wanted = layouts.naming(row).folders
+    wanted = folders if row.layout in ("tree", "list") else layouts.naming(row).folders
     files = all(sample.path for sample in listing.samples)
     if listing.samples and files and folders != wanted:
         yield f"{folders} class folders with images, not {wanted}; {again}"
-    if found != row.images and not (found == 0 and listing.problems):
-        yield f"{found} images, not {row.images}; {again}"
+    if found != images and not (found == 0 and listing.problems):
+        yield f"{found} images, not {images}; {again}"
     if not files:
         return
     sizes: Counter[tuple[int, int]] = Counter()
