@@ -25,6 +25,13 @@ def plant(bench: Bench, row: Benchmark) -> None:
     name = classes.get(str(row.classes), wnid(6))
     for cell in row.cells:
         folder = bench.root / row.folders[0]
+        if row.layout == "list":
+            lists = folder / "benchmark_imglist/imagenet"
+            lists.mkdir(parents=True, exist_ok=True)
+            label = 6 if row.labelled else -1
+            (lists / f"{row.classes}.txt").write_text(f"{row.name}/1.png {label}\n")
+            paint(folder / "images_largescale" / row.name / "1.png", 6)
+            continue
         if row.frames:
             film(folder / cell / name / "ILSVRC2012_val_00000001.mp4", [6] * row.frames_of(cell))
             continue

@@ -24,8 +24,6 @@ from robustness.rules.metrics import metrics
 from robustness.scores.files import file_of, read
 from vit_ls.config import ConfigError
 
-ROOT = Path(__file__).parents[2]
-
 
 def openood(root: Path, name: str, lines: list[str], there: list[str]) -> None:
     lists = root / "openood/benchmark_imglist/imagenet"
