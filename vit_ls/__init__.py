@@ -6,8 +6,19 @@ from typing import Any
 from vit_ls import models
 from vit_ls.blocks import fuse
 from vit_ls.recording import Attention, record
+from vit_ls.replace import CompositeSlice, LongShort, replace_attention, replaceable
 
-__all__ = ["Attention", "fuse", "load", "models", "record"]
+__all__ = [
+    "Attention",
+    "CompositeSlice",
+    "LongShort",
+    "fuse",
+    "load",
+    "models",
+    "record",
+    "replace_attention",
+    "replaceable",
+]
 __version__ = "0.2.0"
 
 

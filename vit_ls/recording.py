@@ -51,10 +51,7 @@ def record(model: nn.Module) -> Iterator[dict[str, Attention]]:
     def enter(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or threading.get_ident() != here:
             return
-        x, g = args[0], args[1]
-        num_global = 0 if g is None else g.shape[1]
-        recorded = next(_RECORDED[kind] for kind in _LAYERS if isinstance(module, kind))
-        layer = recorded(name, module, (x.shape[1], x.shape[2]), num_global)
+        layer = _recorded(module)(name, module, *_grid_and_tokens(module, args))
         sinks = ExitStack()
         sinks.enter_context(recording(lambda kind, weights: _take(layer, kind, weights)))
         now.append((layer, sinks))
@@ -87,7 +84,9 @@ def record(model: nn.Module) -> Iterator[dict[str, Attention]]:
 def _layers(model: nn.Module) -> dict[str, nn.Module]:
     """The layers to record, by name."""
     layers: dict[str, nn.Module] = {
-        name: module for name, module in model.named_modules() if isinstance(module, _LAYERS)
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, _LAYERS) or _says_itself(module)
     }
     if not layers:
         raise ValueError(
@@ -95,7 +94,8 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
             f"got none in {type(model).__name__}."
         )
     forwards = [layer.forward for layer in _LAYERS]
-    other = next((m for m in layers.values() if type(m).forward not in forwards), None)
+    others = (m for m in layers.values() if not _says_itself(m))
+    other = next((m for m in others if type(m).forward not in forwards), None)
     if other is not None:  # of rows of tokens: not called as those of grids are
         names = ", ".join(layer.__name__ for layer in _LAYERS)
         raise ValueError(f"What can be recorded are {names}, got {type(other).__name__}.")
@@ -108,12 +108,35 @@ def _layers(model: nn.Module) -> dict[str, nn.Module]:
     return layers
 
 
+def _says_itself(module: nn.Module) -> bool:
+    """Whether a layer of tokens in a row says what is recorded of it, and on which grid."""
+    return getattr(type(module), "recorded", None) is not None
+
+
+def _recorded(module: nn.Module) -> type[Attention]:
+    if _says_itself(module):
+        own: type[Attention] = type(module).recorded  # type: ignore[attr-defined]
+        return own
+    return next(_RECORDED[kind] for kind in _LAYERS if isinstance(module, kind))
+
+
+def _grid_and_tokens(module: Any, args: tuple[Any, ...]) -> tuple[tuple[int, int], int]:
+    """(H, W) and G of what a layer is handed."""
+    if _says_itself(module):
+        found: tuple[tuple[int, int], int] = module.grid_and_tokens(args[0])
+        return found
+    x, g = args[0], args[1]
+    return (x.shape[1], x.shape[2]), 0 if g is None else g.shape[1]
+
+
 def _is_compiled(module: nn.Module) -> bool:
     """Whether by either way of PyTorch, with a layer in it that could be recorded."""
     compiled = (
         "_orig_mod" in dict(module.named_children()) or module._compiled_call_impl is not None
     )
-    return compiled and any(isinstance(inner, _LAYERS) for inner in module.modules())
+    return compiled and any(
+        isinstance(inner, _LAYERS) or _says_itself(inner) for inner in module.modules()
+    )
 
 
 def _take(layer: Attention, kind: Weights, weights: Tensor) -> None:

@@ -1,0 +1,323 @@
+"""Does a ViT keep what it knows when its attention is replaced? Small ones, trained here.
+
+    python -m papers.replaced --csv FILE            # trains what FILE lacks, then table and picture
+    python -m papers.replaced --csv FILE --report   # table and picture alone
+
+A ViT of six blocks of timm's learns the digits, or to mark on a canvas of 6 x 6 digits those of the
+class of the dark one in the corner (balanced accuracy, 50 % is a guess). Then its attention is
+replaced, and it learns its own old features of the same images, without a label: accuracy at once
+and after 1, 5 and 20 epochs; beside it the same model from random weights, trained on the labels
+for as many. A row is written as soon as it is known, and a file is continued by whole trainings.
+Needs the extra `demo`.
+"""
+
+import argparse
+import copy
+import csv
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from timm import create_model
+from torch import Tensor, nn
+
+from papers.ablations import read_digits
+from vit_ls import job
+from vit_ls.config import ConfigError
+from vit_ls.job.machine import machine
+from vit_ls.replace import CompositeSlice, LongShort, replace_attention
+from vit_ls.style import look, markdown_table, name_lines, picture
+
+EPOCHS = (0, 1, 5, 20)
+CELLS, CLASSES = 6, 3
+"""Of a canvas, on a side, and of its digits."""
+WINDOW, RANK = 2, 4
+
+
+class Arm(NamedTuple):
+    """What takes the place of full attention."""
+
+    options: LongShort | CompositeSlice
+    keep: tuple[int, ...] = ()
+
+
+ARMS: Mapping[str, Arm] = {
+    "windows": Arm(LongShort(WINDOW, 0)),
+    "windows, every third block kept": Arm(LongShort(WINDOW, 0), (2, 5)),
+    "windows and projection": Arm(LongShort(WINDOW, RANK)),
+    "windows and projection, no DualLN": Arm(LongShort(WINDOW, RANK, dual_ln=False)),
+    "slices": Arm(CompositeSlice(WINDOW)),
+    "slices with their own projections": Arm(CompositeSlice(WINDOW, shared_qkv=False)),
+}
+
+COLUMNS = ("task", "seed", "arm", "start", "epoch", "accuracy")
+Row = tuple[str, int, str, str, int]
+"""`COLUMNS` less the last."""
+Found = dict[Row, float]
+Batch = tuple[Tensor, Tensor]
+
+
+class Task(NamedTuple):
+    """What a model learns."""
+
+    side: int
+    """Of an image, in pixels."""
+    patch: int
+    outputs: int
+    epochs: int
+    """That the original is trained for."""
+    batches: Callable[[torch.Generator], Iterator[Batch]]
+    """Of one epoch."""
+    held_out: Callable[[], Batch]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    accuracy: Callable[[Tensor, Tensor], float]
+    pool: str
+
+
+def _digits(side: int, *, held_out: bool) -> Batch:
+    images, labels = read_digits(held_out=held_out)
+    return F.interpolate(images[:, :1], (side, side), mode="bilinear", antialias=True), labels
+
+
+def _digit_batches(generator: torch.Generator) -> Iterator[Batch]:
+    images, labels = _digits(36, held_out=False)
+    for chosen in torch.randperm(len(images), generator=generator).split(64):
+        up, left = (int(n) - 2 for n in torch.randint(5, (2,), generator=generator))
+        yield images[chosen].roll((up, left), (2, 3)), labels[chosen]
+
+
+def _right(logits: Tensor, labels: Tensor) -> float:
+    return 100 * float((logits.argmax(1) == labels).double().mean())
+
+
+def _canvases(number: int, generator: torch.Generator, *, held_out: bool) -> Batch:
+    """Canvases [number,1,48,48] of digits, the corner's dark on bright, and classes [number,36]."""
+    images, labels = _digits(8, held_out=held_out)
+    of_class = [torch.where(labels == label)[0] for label in range(CLASSES)]
+    classes = torch.randint(CLASSES, (number, CELLS * CELLS), generator=generator)
+    which = torch.empty_like(classes)
+    for label, indices in enumerate(of_class):
+        here = classes == label
+        draws = torch.randint(len(indices), (int(here.sum()),), generator=generator)
+        which[here] = indices[draws]
+    cells = images[which, 0]
+    cells[:, 0] *= -1
+    # [B,36,8,8] -> [B,6,6,8,8] -> [B,6,8,6,8] -> [B,1,48,48]
+    grid = cells.unflatten(1, (CELLS, CELLS)).transpose(2, 3)
+    return grid.flatten(3, 4).flatten(1, 2)[:, None], classes
+
+
+def _canvas_batches(generator: torch.Generator) -> Iterator[Batch]:
+    for _ in range(20):
+        yield _canvases(32, generator, held_out=False)
+
+
+def _canvas_loss(logits: Tensor, classes: Tensor) -> Tensor:
+    """Of the marks, of each cell's class, and of the corner's, which a mark alone rarely teaches.
+
+    Logits [B,1+36,1+2*3], of the class token and of the patches.
+    """
+    mark, own, corner = logits[:, 1:].split((1, CLASSES, CLASSES), -1)
+    same = (classes == classes[:, :1]).float()
+    loss = F.binary_cross_entropy_with_logits(
+        mark[..., 0], same, pos_weight=mark.new_tensor(CLASSES - 1.0)
+    )
+    loss = loss + F.cross_entropy(own.flatten(0, 1), classes.flatten())
+    return loss + F.cross_entropy(corner.flatten(0, 1), classes[:, :1].expand_as(classes).flatten())
+
+
+def _marked(logits: Tensor, classes: Tensor) -> float:
+    same = (classes == classes[:, :1])[:, 1:]
+    hit = (logits[:, 2:, 0] > 0) == same
+    return 50 * float(hit[same].double().mean() + hit[~same].double().mean())
+
+
+TASKS: Mapping[str, Task] = {
+    "digits": Task(
+        *(36, 6, 10, 30, _digit_batches, lambda: _digits(36, held_out=True)),
+        *(F.cross_entropy, _right, "token"),
+    ),
+    "canvas": Task(
+        *(48, 8, 1 + 2 * CLASSES, 40, _canvas_batches),
+        lambda: _canvases(256, torch.Generator().manual_seed(10_000), held_out=True),
+        *(_canvas_loss, _marked, ""),
+    ),
+}
+
+
+def make(task: Task, seed: int) -> Any:
+    """A ViT of timm's with full attention, as its seed draws it."""
+    torch.manual_seed(seed)
+    return create_model(
+        "vit_tiny_patch16_224", img_size=task.side, patch_size=task.patch, in_chans=1,
+        embed_dim=32, depth=6, num_heads=2, num_classes=task.outputs, global_pool=task.pool,
+    )  # fmt: skip
+
+
+def train(
+    model: Any, task: Task, seed: int, epochs: int, teacher: Any = None
+) -> Iterator[tuple[int, float]]:
+    """AdamW; accuracy after each of `EPOCHS` that there is, the first before any.
+
+    With a teacher the loss is the mean square between the features of all tokens.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
+    generator = torch.Generator().manual_seed(seed)
+    images, labels = task.held_out()
+    for epoch in range(epochs + 1):
+        if epoch in (*EPOCHS, epochs):
+            with torch.inference_mode():
+                yield epoch, task.accuracy(model.eval()(images), labels)
+        if epoch == epochs:
+            return
+        _one_epoch(model.train(), task, optimizer, generator, teacher)
+        falls = 1 - (epoch + 1) / epochs
+        optimizer.param_groups[0]["lr"] = 2e-3 * max(falls, 0.02)
+
+
+def _one_epoch(
+    model: Any, task: Task, optimizer: Any, generator: torch.Generator, teacher: Any
+) -> None:
+    for images, labels in task.batches(generator):
+        if teacher is None:
+            loss = task.loss(model(images), labels)
+        else:
+            with torch.no_grad():
+                wanted = teacher.forward_features(images)
+            loss = F.mse_loss(model.forward_features(images), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def of_seed(name: str, seed: int, found: Found) -> Iterator[tuple[Row, float]]:
+    """All rows of a seed that are not found yet."""
+    task = TASKS[name]
+    done = {row[:4] for row in found if row[4] in (EPOCHS[-1], task.epochs)}
+    original = None
+    for arm, (options, keep) in ARMS.items():
+        for start in ("distilled", "scratch"):
+            if (name, seed, arm, start) in done:
+                continue
+            if original is None:
+                original = make(task, seed)
+                every = list(train(original, task, seed, task.epochs))
+                yield (name, seed, "original", "labels", task.epochs), every[-1][1]
+                original.eval()
+            model = copy.deepcopy(original) if start == "distilled" else make(task, seed)
+            torch.manual_seed(seed)
+            replace_attention(model, options, keep=keep)
+            teacher = original if start == "distilled" else None
+            for epoch, value in train(model, task, seed, EPOCHS[-1], teacher):
+                yield (name, seed, arm, start, epoch), value
+
+
+def read(path: Path) -> Found:
+    """Rows of an earlier command; none where there is no file.
+
+    Raises:
+        ConfigError: It is not one that this program wrote.
+    """
+    if not path.exists():
+        return {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+        return {
+            (r["task"], int(r["seed"]), r["arm"], r["start"], int(r["epoch"])): float(r["accuracy"])
+            for r in rows
+        }
+    except (csv.Error, KeyError, ValueError, TypeError) as error:
+        raise ConfigError(f"--csv must be a file of papers.replaced, got {path}.") from error
+
+
+def complete(path: Path, tasks: Sequence[str], seeds: int) -> Found:
+    """Train what the file lacks."""
+    found = read(path)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([*machine("cpu"), COLUMNS])
+    for name in tasks:
+        for seed in range(seeds):
+            for row, value in of_seed(name, seed, found):
+                if row not in found:
+                    with path.open("a", newline="", encoding="utf-8") as file:
+                        csv.writer(file).writerow((*row, f"{value:.2f}"))
+                found[row] = value
+    return found
+
+
+def over_seeds(found: Found, task: str, arm: str, start: str, epoch: int) -> list[float]:
+    """The accuracy of each seed."""
+    return [
+        value for row, value in found.items() if row[0] == task and row[2:] == (arm, start, epoch)
+    ]
+
+
+def _cell(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return "not run"
+    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+
+
+def table(found: Found, task: str) -> str:
+    """Mean and deviation over the seeds, as Markdown."""
+    of_original = over_seeds(found, task, "original", "labels", TASKS[task].epochs)
+    rows: list[tuple[str, ...]] = [("original", _cell(of_original), "", "", "", "")]
+    for arm in ARMS:
+        distilled = [_cell(over_seeds(found, task, arm, "distilled", epoch)) for epoch in EPOCHS]
+        scratch = _cell(over_seeds(found, task, arm, "scratch", EPOCHS[-1]))
+        rows.append((arm, *distilled, scratch))
+    head = ("attention", "at once", *(f"{n} epochs" for n in EPOCHS[1:]), "from scratch, 20 epochs")
+    return markdown_table(head, rows, numbers=range(1, len(head)))
+
+
+def draw(found: Found, tasks: Sequence[str], path: Path) -> None:
+    """Accuracy by epochs of distillation, and the original's as a line."""
+    title = "How much of the original's accuracy a replaced ViT keeps, and gets back"
+    note = "Mean of the seeds by epochs of distillation. Dotted: the original."
+    with picture(path, title, across=len(tasks), height=4.6, note=note) as panels:
+        for axes, task in zip(panels, tasks, strict=True):
+            for number, arm in enumerate(ARMS):
+                points = [over_seeds(found, task, arm, "distilled", epoch) for epoch in EPOCHS]
+                if all(points):
+                    values = [statistics.mean(one) for one in points]
+                    axes.plot(range(len(EPOCHS)), values, label=arm, **look(number))
+            original = over_seeds(found, task, "original", "labels", TASKS[task].epochs)
+            if original:
+                axes.axhline(statistics.mean(original), linestyle=":", color="black")
+            axes.set_xticks(range(len(EPOCHS)), labels=[str(n) for n in EPOCHS])
+            axes.set(xlabel=f"{task}: epochs", ylabel="accuracy (%)")
+            name_lines(axes)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train what is missing, print the tables, draw the picture."""
+    parser = argparse.ArgumentParser(
+        "papers.replaced", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--csv", type=Path, default=Path("output/replaced.csv"), help="rows; continued if there")
+    add("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    add("--seeds", type=int, default=5)
+    add("--report", action="store_true", help="train nothing")
+    add("--picture", type=Path, default=Path(__file__).parents[1] / "docs" / "replaced.png")
+    args = parser.parse_args(argv)
+    if args.seeds < 1:
+        raise ConfigError(f"--seeds must be positive, got {args.seeds}.")
+    if args.report and not args.csv.exists():
+        raise ConfigError(f"--report needs a file of rows, got {args.csv}.")
+    found = read(args.csv) if args.report else complete(args.csv, args.tasks, args.seeds)
+    for task in args.tasks:
+        sys.stdout.write(f"{task}\n\n{table(found, task)}\n\n")
+    draw(found, args.tasks, args.picture)
+
+
+if __name__ == "__main__":
+    sys.exit(job.command_line("papers.replaced", main))
