@@ -21,7 +21,7 @@ from vit_ls.config import ConfigError, nearest
 from vit_ls.errors import CheckpointError, one_line
 from vit_ls.models.wrappers import Which
 from vit_ls.paper import named
-from vit_ls.run import as_trained, class_names, load_weights, named_by
+from vit_ls.run import as_trained, class_names, create, load_weights, named_by
 
 _logger = logging.getLogger(__name__)
 
@@ -254,13 +254,15 @@ def _check_order(checkpoint: Path) -> None:
 def _create(name: str, pretrained: bool, kwargs: dict[str, Any]) -> torch.nn.Module:
     try:
         try:
-            model: torch.nn.Module = timm.create_model(name, pretrained=pretrained, **kwargs)
+            model: torch.nn.Module = create(
+                timm.create_model, name, pretrained=pretrained, **kwargs
+            )
         except TypeError as error:
             if "img_size" not in kwargs or "img_size" not in str(error):
                 raise
             # Models of fixed input take img_size; convolutional ones neither know nor need it.
             rest = {key: value for key, value in kwargs.items() if key != "img_size"}
-            model = timm.create_model(name, pretrained=pretrained, **rest)
+            model = create(timm.create_model, name, pretrained=pretrained, **rest)
     # Hubs, caches and constructors fail with errors of many kinds; all mean that there is no model.
     except Exception as error:
         what = "released weights cannot be had" if pretrained else "cannot be built"

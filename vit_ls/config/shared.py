@@ -27,6 +27,7 @@ FROM_CHECKPOINT = Never("the weights are those of the checkpoint")
 
 _CROPS = ("center", "squash", "border")
 _COMPILED = Needs(lambda c: c.torchcompile is not None, "--torchcompile")
+_REPLACED = Needs(lambda c: c.replace_attention is not None, "--replace-attention")
 _MIXED = Needs(lambda c: c.amp is not False, "--amp")
 
 
@@ -104,6 +105,28 @@ class _Model:
     )
     model_kwargs: dict[str, Any] = setting(
         {}, "more arguments of the model, KEY=VALUE ...", inherited=True
+    )
+    replace_attention: str | None = setting(
+        None,
+        "put this attention into a ViT of timm's; its weights are kept",
+        Rule(choices=("long_short", "composite_slice")),
+        resume=Never("the weights are of the other one"),
+        inherited=True,
+    )
+    attention_kwargs: dict[str, Any] = setting(
+        {},
+        "options of that attention, KEY=VALUE ...",
+        needs=(_REPLACED,),
+        resume=Never("the weights are of the other ones"),
+        inherited=True,
+    )
+    keep_attention: list[int] | None = setting(
+        None,
+        "blocks that keep their own, from 0",
+        NOT_BELOW_0,
+        needs=(_REPLACED,),
+        resume=Never("the weights are of the other ones"),
+        inherited=True,
     )
     pretrained: bool = setting(False, "start from the published weights", resume=FROM_CHECKPOINT)
     pretrained_path: str | None = setting(

@@ -44,7 +44,11 @@ class _Start:
     initial_checkpoint: str = setting(
         "", "start from these weights, strictly", resume=FROM_CHECKPOINT, sequence=True
     )
-    freeze: str | None = setting(None, "train the classifier alone", Rule(choices=("backbone",)))
+    freeze: str | None = setting(
+        None,
+        "all but the classifier (backbone), or but what --replace-attention added (original)",
+        Rule(choices=("backbone", "original")),
+    )
     head_init_scale: float | None = setting(
         None, "factor of the classifier's first values", NOT_BELOW_0, resume=FROM_CHECKPOINT
     )

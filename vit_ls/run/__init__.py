@@ -3,6 +3,7 @@
 from vit_ls.run.building import (
     check_compiler,
     check_model_name,
+    create,
     made,
     make_model,
     prepared,
@@ -26,6 +27,7 @@ __all__ = [
     "check_model_name",
     "check_weights_file",
     "class_names",
+    "create",
     "labels_to_use",
     "load",
     "load_weights",

@@ -16,6 +16,8 @@ from torch import nn
 from vit_ls.config import ConfigError, DataConfig, TrainConfig, asdict, nearest
 from vit_ls.errors import blamed_on
 from vit_ls.job.precision import mixes_precision
+from vit_ls.replace import KINDS, new_parameters
+from vit_ls.replace import replace_attention as put_attention
 from vit_ls.run.classes import check_same_classes
 from vit_ls.run.files import check_weights_file
 from vit_ls.run.loading import built_from, load_weights, named_by
@@ -50,7 +52,7 @@ def make_model(
             cannot be used.
     """
     set_fast_norm(config.fast_norm)
-    make = partial(factory, **model_kwargs(config))
+    make = partial(create, factory, **model_kwargs(config))
     if config.pretrained_path:
         path = Path(config.pretrained_path)
         check_weights_file("--pretrained-path", path)
@@ -68,6 +70,34 @@ def make_model(
     return model
 
 
+def create(
+    factory: Callable[..., nn.Module],
+    *args: Any,
+    replace_attention: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """The model of a factory, with its attention replaced where that is asked for.
+
+    Args:
+        factory: timm's `create_model`.
+        *args: Of the factory.
+        replace_attention: As `model_kwargs` gives it; None leaves the attention as it is.
+        **kwargs: Of the factory.
+
+    Raises:
+        ValueError: The attention cannot be replaced, or its options are none.
+    """
+    model = factory(*args, **kwargs)
+    if not replace_attention:
+        return model
+    kind, options, keep = (replace_attention[key] for key in ("kind", "options", "keep"))
+    try:
+        attention = KINDS[kind](**options)
+    except TypeError as error:
+        raise ValueError(f"--attention-kwargs must be options of {kind}: {error}.") from error
+    return put_attention(model, attention, keep=keep)
+
+
 def made(name: str, make: Callable[[], nn.Module]) -> Any:
     """A model, or ConfigError for whatever its factory says of the arguments."""
     # Models have no error of their own for their arguments, and loading adds others.
@@ -76,7 +106,7 @@ def made(name: str, make: Callable[[], nn.Module]) -> Any:
 
 
 def model_kwargs(config: DataConfig) -> dict[str, Any]:
-    """Arguments for `create_model`, but for the weights to start from."""
+    """Arguments for `create`, but for the weights to start from."""
     more: dict[str, Any] = {"global_pool": config.gp}
     if isinstance(config, TrainConfig):
         more |= {
@@ -97,7 +127,20 @@ def model_kwargs(config: DataConfig) -> dict[str, Any]:
         "pretrained": config.pretrained,
         "num_classes": config.num_classes,
         **{name: value for name, value in more.items() if value is not None},
+        **_attention(config),
     }
+
+
+def _attention(config: DataConfig) -> dict[str, Any]:
+    """The argument of `create` that replaces a model's attention, or none."""
+    if config.replace_attention is None:
+        return {}
+    wanted = {
+        "kind": config.replace_attention,
+        "options": dict(config.attention_kwargs),
+        "keep": tuple(config.keep_attention or ()),
+    }
+    return {"replace_attention": wanted}
 
 
 def _classes_in(path: Path, wanted: Mapping[str, int] | None) -> dict[str, int]:
@@ -176,8 +219,10 @@ def prepared(model: nn.Module, config: DataConfig, device: torch.device) -> nn.M
     """The model on its device, as the configuration wants it: frozen parts, memory, layout."""
     warn_of_idle(model, config, device)
     if isinstance(config, TrainConfig):
-        if config.freeze:
+        if config.freeze == "backbone":
             _freeze_backbone(model)
+        elif config.freeze:
+            _freeze_original(model)
         if config.grad_checkpointing:
             set_grad_checkpointing: Any = getattr(model, "set_grad_checkpointing", None)
             if set_grad_checkpointing is None:
@@ -213,7 +258,15 @@ def _freeze_backbone(model: nn.Module) -> None:
         parameter.requires_grad_(True)
 
 
-_logger = logging.getLogger(__name__)
+def _freeze_original(model: nn.Module) -> None:
+    """Leave only what the replaced attention added to train."""
+    new = set(new_parameters(model))
+    if not new:
+        raise ConfigError(
+            "--freeze original needs parameters that --replace-attention adds: a rank or slices."
+        )
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in new)
 
 
 def warn_of_idle(model: nn.Module, config: DataConfig, device: torch.device) -> None:

@@ -10,7 +10,7 @@ from timm import create_model
 from vit_ls.config import ConfigError, ValidateConfig, inherit
 from vit_ls.data.inputs import input_config
 from vit_ls.models.wrappers import Which
-from vit_ls.run.building import made, model_kwargs
+from vit_ls.run.building import create, made, model_kwargs
 from vit_ls.run.loading import load_weights
 from vit_ls.run.weights import class_names, run_settings
 
@@ -18,7 +18,7 @@ from vit_ls.run.weights import class_names, run_settings
 def as_trained(
     path: Path | None, name: str, *, file_flag: str = "--checkpoint", flag: str = "--model"
 ) -> dict[str, Any]:
-    """Arguments for timm's `create_model` that make the model of the run which wrote a file.
+    """Arguments for `create` that make the model of the run which wrote a file.
 
     Weights do not tell a window, a pooling or a normalisation. The arguments are those with which
     validate.py makes it; how its images were prepared is in `pretrained_cfg_overlay`, from where
@@ -116,7 +116,7 @@ def built(
         CheckpointError: The file cannot be read, or does not fit.
     """
     kwargs = as_trained(path, name) | dict(changes or {})
-    model = made(name, lambda: create_model(name, **kwargs))
+    model = made(name, lambda: create(create_model, name, **kwargs))
     which = load_weights(model, path, weights=weights)
     return model.eval(), which
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from vit_ls.config import ConfigError, TrainConfig
-from vit_ls.run.building import check_model_name, made
+from vit_ls.run.building import check_model_name, create, made
 from vit_ls.run.classes import difference
 from vit_ls.run.files import check_weights_file
 from vit_ls.run.loading import built_from, named_by
@@ -57,7 +57,9 @@ def make_teacher(
         "num_classes": kwargs["num_classes"] if kept else -1,
     }
     with named_by(_FLAG):
-        return made(name, lambda: built_from(partial(factory, name, **kwargs), path, overlay))
+        return made(
+            name, lambda: built_from(partial(create, factory, name, **kwargs), path, overlay)
+        )
 
 
 def _channels(config: TrainConfig) -> dict[str, Any]:
