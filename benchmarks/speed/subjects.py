@@ -18,6 +18,7 @@ SETTINGS = ("float32", "medium", "bf16", "compile", "onnx", "openvino", "openvin
 MODES = ("forward", "step")
 RUNTIMES = ("onnx", "openvino", "openvino_bf16")
 CLASSES = 1000
+THIRD = (2, 5, 8, 11)
 
 
 class Subject(NamedTuple):
@@ -27,6 +28,8 @@ class Subject(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012  never written to
     change: str = ""
     """"plain" for the plain formulation, "fused" for `vit_ls.fuse`."""
+    replaced: tuple[int, ...] | None = None
+    """Windows of 14 take the place of its attention, but for that of these blocks."""
 
 
 SUBJECTS = {
@@ -47,6 +50,16 @@ SUBJECTS = {
     "cvt_21 fused": Subject("cvt_ls_21", {"attention": "full"}, "fused"),
     "cst_vit_small_patch16": Subject("cst_vit_small_patch16_224"),
     "deit_small": Subject("deit_small_patch16_224"),
+    "vit_small": Subject("vit_small_patch16_224"),
+    "vit_small replaced": Subject("vit_small_patch16_224", replaced=()),
+    "vit_small third kept": Subject("vit_small_patch16_224", replaced=THIRD),
+    "dinov3_small": Subject("vit_small_patch16_dinov3", {"num_classes": CLASSES}),
+    "dinov3_small replaced": Subject(
+        "vit_small_patch16_dinov3", {"num_classes": CLASSES}, replaced=()
+    ),
+    "dinov3_small third kept": Subject(
+        "vit_small_patch16_dinov3", {"num_classes": CLASSES}, replaced=THIRD
+    ),
 }
 """cvt_21 is the paper's baseline: full attention whose keys and values have no stride."""
 
@@ -54,7 +67,10 @@ SUBJECTS = {
 def create(subject: Subject, size: int, device: str) -> nn.Module:
     """The model with position tables of its own for images of this side."""
     with torch.device(device):
-        return timm.create_model(subject.model, img_size=size, **subject.options)
+        model = timm.create_model(subject.model, img_size=size, **subject.options)
+        if subject.replaced is not None:
+            vit_ls.replace_attention(model, vit_ls.LongShort(14, 0), keep=subject.replaced)
+        return model
 
 
 def run(

@@ -74,9 +74,13 @@ def test_programs_build_the_replaced_model_again(
     assert torch.equal(answers(subject.model), expected)
     validate.main(["--checkpoint", str(checkpoint), "--data-dir", str(digit_folder)])
     assert "top1=" in capsys.readouterr().out
-    predict(
-        [str(next((digit_folder / "validation").rglob("*.png"))), "--checkpoint", str(checkpoint)]
-    )
+    image = next((digit_folder / "validation").rglob("*.png"))
+    predict([str(image), "--checkpoint", str(checkpoint)])
+
+
+@pytest.mark.landing
+def test_pictures_and_exports_are_of_the_replaced_model(checkpoint: Path, tmp_path: Path) -> None:
+    expected = answers(vit_ls.load(checkpoint))
     out = tmp_path / "maps"
     argv = ["--model", "test_vit", "--checkpoint", str(checkpoint), "--out", str(out)]
     visualize(argv)
@@ -92,7 +96,7 @@ def test_a_run_that_is_continued_keeps_its_attention(
     checkpoint: Path, digit_folder: Path, tmp_path: Path
 ) -> None:
     flags = ["--resume", str(checkpoint), "--epochs", "2"]
-    with pytest.raises(ConfigError, match="attention.kwargs"):
+    with pytest.raises(ConfigError, match="attention"):
         trained(tmp_path, digit_folder, "other", *flags, *REPLACED[:-1], "rank=4")
 
 
