@@ -7,8 +7,8 @@ A ViT of six blocks of timm's learns the digits, or to mark on a canvas of 6 x 6
 class of the dark one in the corner (balanced accuracy, 50 % is a guess). Then its attention is
 replaced, and it learns its own old features of the same images, without a label: accuracy at once
 and after 1, 5 and 20 epochs; beside it the same model from random weights, trained on the labels
-for as many. A row is written as soon as it is known, and a file is continued by whole trainings.
-Needs the extra `demo`.
+for as many. An epoch is 12 batches of 64 digits, or 10 of 32 canvases. A row is written as soon as
+it is known, and a file is continued by whole trainings. Needs the extra `demo`.
 """
 
 import argparse
@@ -16,16 +16,16 @@ import copy
 import csv
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from timm import create_model
-from torch import Tensor, nn
+from torch import nn
 
-from papers.ablations import read_digits
+from papers.replaced_tasks import TASKS, Task
 from vit_ls import job
 from vit_ls.config import ConfigError
 from vit_ls.job.machine import machine
@@ -33,8 +33,6 @@ from vit_ls.replace import CompositeSlice, LongShort, replace_attention
 from vit_ls.style import look, markdown_table, name_lines, picture
 
 EPOCHS = (0, 1, 5, 20)
-CELLS, CLASSES = 6, 3
-"""Of a canvas, on a side, and of its digits."""
 WINDOW, RANK = 2, 4
 
 
@@ -43,110 +41,27 @@ class Arm(NamedTuple):
 
     options: LongShort | CompositeSlice
     keep: tuple[int, ...] = ()
+    of_scratch: bool = True
+    """Whether it is trained from random weights too."""
 
 
 ARMS: Mapping[str, Arm] = {
     "windows": Arm(LongShort(WINDOW, 0)),
     "windows, every third block kept": Arm(LongShort(WINDOW, 0), (2, 5)),
     "windows and projection": Arm(LongShort(WINDOW, RANK)),
-    "windows and projection, no DualLN": Arm(LongShort(WINDOW, RANK, dual_ln=False)),
+    "windows and projection, no DualLN": Arm(
+        LongShort(WINDOW, RANK, dual_ln=False), of_scratch=False
+    ),
     "slices": Arm(CompositeSlice(WINDOW)),
-    "slices with their own projections": Arm(CompositeSlice(WINDOW, shared_qkv=False)),
+    "slices with their own projections": Arm(
+        CompositeSlice(WINDOW, shared_qkv=False), of_scratch=False
+    ),
 }
 
 COLUMNS = ("task", "seed", "arm", "start", "epoch", "accuracy")
 Row = tuple[str, int, str, str, int]
 """`COLUMNS` less the last."""
 Found = dict[Row, float]
-Batch = tuple[Tensor, Tensor]
-
-
-class Task(NamedTuple):
-    """What a model learns."""
-
-    side: int
-    """Of an image, in pixels."""
-    patch: int
-    outputs: int
-    epochs: int
-    """That the original is trained for."""
-    batches: Callable[[torch.Generator], Iterator[Batch]]
-    """Of one epoch."""
-    held_out: Callable[[], Batch]
-    loss: Callable[[Tensor, Tensor], Tensor]
-    accuracy: Callable[[Tensor, Tensor], float]
-    pool: str
-
-
-def _digits(side: int, *, held_out: bool) -> Batch:
-    images, labels = read_digits(held_out=held_out)
-    return F.interpolate(images[:, :1], (side, side), mode="bilinear", antialias=True), labels
-
-
-def _digit_batches(generator: torch.Generator) -> Iterator[Batch]:
-    images, labels = _digits(36, held_out=False)
-    for chosen in torch.randperm(len(images), generator=generator).split(64):
-        up, left = (int(n) - 2 for n in torch.randint(5, (2,), generator=generator))
-        yield images[chosen].roll((up, left), (2, 3)), labels[chosen]
-
-
-def _right(logits: Tensor, labels: Tensor) -> float:
-    return 100 * float((logits.argmax(1) == labels).double().mean())
-
-
-def _canvases(number: int, generator: torch.Generator, *, held_out: bool) -> Batch:
-    """Canvases [number,1,48,48] of digits, the corner's dark on bright, and classes [number,36]."""
-    images, labels = _digits(8, held_out=held_out)
-    of_class = [torch.where(labels == label)[0] for label in range(CLASSES)]
-    classes = torch.randint(CLASSES, (number, CELLS * CELLS), generator=generator)
-    which = torch.empty_like(classes)
-    for label, indices in enumerate(of_class):
-        here = classes == label
-        draws = torch.randint(len(indices), (int(here.sum()),), generator=generator)
-        which[here] = indices[draws]
-    cells = images[which, 0]
-    cells[:, 0] *= -1
-    # [B,36,8,8] -> [B,6,6,8,8] -> [B,6,8,6,8] -> [B,1,48,48]
-    grid = cells.unflatten(1, (CELLS, CELLS)).transpose(2, 3)
-    return grid.flatten(3, 4).flatten(1, 2)[:, None], classes
-
-
-def _canvas_batches(generator: torch.Generator) -> Iterator[Batch]:
-    for _ in range(20):
-        yield _canvases(32, generator, held_out=False)
-
-
-def _canvas_loss(logits: Tensor, classes: Tensor) -> Tensor:
-    """Of the marks, of each cell's class, and of the corner's, which a mark alone rarely teaches.
-
-    Logits [B,1+36,1+2*3], of the class token and of the patches.
-    """
-    mark, own, corner = logits[:, 1:].split((1, CLASSES, CLASSES), -1)
-    same = (classes == classes[:, :1]).float()
-    loss = F.binary_cross_entropy_with_logits(
-        mark[..., 0], same, pos_weight=mark.new_tensor(CLASSES - 1.0)
-    )
-    loss = loss + F.cross_entropy(own.flatten(0, 1), classes.flatten())
-    return loss + F.cross_entropy(corner.flatten(0, 1), classes[:, :1].expand_as(classes).flatten())
-
-
-def _marked(logits: Tensor, classes: Tensor) -> float:
-    same = (classes == classes[:, :1])[:, 1:]
-    hit = (logits[:, 2:, 0] > 0) == same
-    return 50 * float(hit[same].double().mean() + hit[~same].double().mean())
-
-
-TASKS: Mapping[str, Task] = {
-    "digits": Task(
-        *(36, 6, 10, 30, _digit_batches, lambda: _digits(36, held_out=True)),
-        *(F.cross_entropy, _right, "token"),
-    ),
-    "canvas": Task(
-        *(48, 8, 1 + 2 * CLASSES, 40, _canvas_batches),
-        lambda: _canvases(256, torch.Generator().manual_seed(10_000), held_out=True),
-        *(_canvas_loss, _marked, ""),
-    ),
-}
 
 
 def make(task: Task, seed: int) -> Any:
@@ -200,8 +115,8 @@ def of_seed(name: str, seed: int, found: Found) -> Iterator[tuple[Row, float]]:
     task = TASKS[name]
     done = {row[:4] for row in found if row[4] in (EPOCHS[-1], task.epochs)}
     original = None
-    for arm, (options, keep) in ARMS.items():
-        for start in ("distilled", "scratch"):
+    for arm, (options, keep, of_scratch) in ARMS.items():
+        for start in ("distilled", "scratch") if of_scratch else ("distilled",):
             if (name, seed, arm, start) in done:
                 continue
             if original is None:
@@ -305,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--csv", type=Path, default=Path("output/replaced.csv"), help="rows; continued if there")
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    add("--seeds", type=int, default=5)
+    add("--seeds", type=int, default=5, help="of each task")
     add("--report", action="store_true", help="train nothing")
     add("--picture", type=Path, default=Path(__file__).parents[1] / "docs" / "replaced.png")
     args = parser.parse_args(argv)
