@@ -1,14 +1,18 @@
 """A hook of MkDocs: the files of the checkout that the site shows without a second copy."""
 
+import base64
 import csv
+import json
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+NOTEBOOKS = ROOT / "notebooks"
 
 WIDEST = 8
 """Columns that a table of the page may have; wider files are downloaded only."""
@@ -32,14 +36,44 @@ WHAT = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the changelog and the committed measurements."""
+    """Add the changelog, the committed measurements, and the notebooks with what they show."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     files.append(File.generated(config, "changelog.md", content=changelog))
     files.append(File.generated(config, "benchmarks.md", content=benchmarks()))
     for path in sorted(RESULTS.glob("*.csv")):
         name = f"results/{path.name}"
         files.append(File.generated(config, name, abs_src_path=str(path)))
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        page, pictures = notebook(path)
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))
+        files.append(File.generated(config, f"notebooks/{path.name}", abs_src_path=str(path)))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=content))
     return files
+
+
+def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
+    """A notebook as a page, and its pictures by their names."""
+    cells: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    for cell in cells:
+        source = "".join(cell["source"]).strip()
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            if "image/png" in output.get("data", {}):
+                name = f"{path.stem}_{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode("".join(output["data"]["image/png"]))
+                parts.append(f"![What the cell above draws]({name})")
+            else:
+                text = "".join(output.get("text") or output["data"]["text/plain"]).rstrip()
+                parts.append(f"```text\n{text}\n```")
+    first, *rest = parts
+    link = f"[Download the notebook]({path.name}) with these outputs, as its last run left them."
+    return "\n\n".join([first, link, *rest]) + "\n", pictures
 
 
 def benchmarks() -> str:

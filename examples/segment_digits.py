@@ -124,7 +124,9 @@ def draw(model: nn.Module, path: Path, number: int = 4) -> None:
     digits = labels > 0
     right = float((found == labels)[digits].double().mean())
     title = f"{right:.0%} of the digits' pixels get their class, on canvases held out"
-    note = "Number: the class of most pixels in that place. A cross: a pixel of another digit's class."
+    note = (
+        "Number: the class of most pixels in that place. A cross: a pixel of another digit's class."
+    )
     with picture(path, title, across=number, down=3, height=5.6, note=note, colours=96) as panels:
         for column in range(number):
             top, middle, bottom = panels[column::number]
@@ -136,7 +138,7 @@ def draw(model: nn.Module, path: Path, number: int = 4) -> None:
 
 
 def _draw_classes(axes: Any, classes: Tensor, truth: Tensor) -> None:
-    """The pixels of digits, those of another digit crossed, and the class of each digit beside it."""
+    """The pixels of digits, those of a wrong one crossed, and the class of each beside it."""
     from scipy.ndimage import find_objects, label
 
     wrong = torch.nonzero((classes != truth) & (classes > 0) & (truth > 0))

@@ -97,7 +97,8 @@ def draw(curves: dict[str, list[Curve]], path: Path) -> None:
     """The mean over the seeds, and all seeds between the least and the largest."""
     means = {name: float(np.mean([run[-1] for run in runs])) for name, runs in curves.items()}
     said = ", ".join(f"{value:.1f} % {name}" for name, value in means.items())
-    with picture(path, f"{TARGET} on the digits at the end: {said}") as (axes,):
+    note = f"{TARGET} on the digits. Line: mean of the seeds. Band: from the least to the largest."
+    with picture(path, f"At the end {said}", note=note) as (axes,):
         for number, (name, runs) in enumerate(curves.items()):
             values = np.array(runs)
             epochs = range(1, values.shape[1] + 1)
@@ -105,7 +106,7 @@ def draw(curves: dict[str, list[Curve]], path: Path) -> None:
             axes.plot(epochs, values.mean(0), label=name, **style)
             low, high = values.min(0), values.max(0)
             axes.fill_between(epochs, low, high, alpha=0.2, color=style["color"], linewidth=0)
-        axes.set(xlabel="epoch", ylabel="held-out top-1 (%)")
+        axes.set(xlabel="epoch", ylabel="held-out top-1 (%)", xticks=list(epochs))
 
 
 def table(curves: dict[str, list[Curve]]) -> str:

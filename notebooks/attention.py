@@ -11,20 +11,28 @@
 # %% [markdown]
 # # Look at the attention
 #
-# Each row of a dynamic projection is a softmax over the image: a picture by nature. The weights
-# come from the forward pass itself, by a hook on the layers that make their logits. The model is
-# trained on the digits first; a minute on a CPU.
+# Each projected token is a mean of the image, with weights that one can draw. `vit_ls.record` takes
+# them from the forward pass itself. The model is trained on the digits first; a minute on a CPU.
+
+# %% [markdown]
+# Install the checkout once. Then the notebook runs from any folder.
+
+# %% tags=["skip-execution"]
+CHECKOUT = ".."  # the path of your checkout
+# %pip install -q -e "{CHECKOUT}[demo]"
 
 # %%
-import matplotlib.pyplot as plt
+import io
+
 import timm
 import torch
 import torch.nn.functional as F
+from IPython.display import Image
 from torchvision.transforms.functional import to_tensor
 
 import vit_ls  # registers the models
-from vit_ls.attention import LongShortAttention
 from vit_ls.data.digits import Digits
+from vit_ls.style import bare, picture, shades
 
 torch.manual_seed(0)
 digits = list(Digits(held_out=False))
@@ -43,26 +51,11 @@ for epoch in range(4):
 
 # %%
 model.eval()
-layers = {n: m for n, m in model.named_modules() if isinstance(m, LongShortAttention) and m.rank}
-rows = {}
-
-
-def keep(name, layer):
-    def hook(_module, _inputs, logits):
-        # [B,H,W,h*R] -> softmax over the H * W tokens
-        weights = logits.flatten(1, 2).softmax(1).unflatten(1, logits.shape[1:3])
-        rows[name] = weights.unflatten(3, (layer.num_heads, layer.rank))
-
-    return hook
-
-
-hooks = [
-    layer.dynamic_projection.register_forward_hook(keep(n, layer)) for n, layer in layers.items()
-]
-with torch.inference_mode():
-    model(images[:4])
-for hook in hooks:
-    hook.remove()
+with torch.inference_mode(), vit_ls.record(model) as records:
+    model(images[:2])
+# of each layer P: [B, heads, projected tokens, tokens of the grid]
+rows = {name: r.projection for name, r in records.items() if r.projection is not None}
+grids = {name: records[name].grid for name in rows}
 {name: tuple(weights.shape) for name, weights in rows.items()}
 
 # %% [markdown]
@@ -70,24 +63,25 @@ for hook in hooks:
 
 # %%
 name = next(iter(rows))
-weights = rows[name][:, :, :, 0]
-rank = min(weights.shape[-1], 6)
-figure, axes = plt.subplots(4, rank + 1, figsize=(1.4 * (rank + 1), 5.6))
-for line in range(4):
-    axes[line, 0].imshow(images[line].permute(1, 2, 0))
-    for r in range(rank):
-        axes[line, r + 1].imshow(weights[line, :, :, r], cmap="Blues", vmin=0)
-for one in axes.flat:
-    one.axis("off")
-figure.suptitle(name)
-plt.show()
+drawn = io.BytesIO()
+with picture(
+    drawn, "Projected tokens look at different places", across=5, down=2, height=4
+) as panels:
+    for line in range(2):
+        first, *maps = panels[5 * line : 5 * line + 5]
+        first.imshow(images[line].permute(1, 2, 0))
+        bare(first, "image")
+        for r, axes in enumerate(maps):
+            axes.imshow(rows[name][line, 0, r].unflatten(0, grids[name]), cmap=shades(), vmin=0)
+            bare(axes, f"token {r}")
+Image(drawn.getvalue())
 
 # %% [markdown]
-# How much of the image a row uses: the entropy of its weights, as a share of that of equal weights.
+# How much of the image a token uses: the entropy of its weights, as a share of that of equal ones.
 
 # %%
 spread = {}
-for name, weights in rows.items():
-    p = weights.flatten(1, 2)
-    spread[name] = (-(p * p.log()).sum(1) / torch.tensor(float(p.shape[1])).log()).mean().item()
-spread
+for name, p in rows.items():
+    entropy = -(p * p.clamp(min=1e-12).log()).sum(-1)
+    spread[name] = (entropy / torch.tensor(float(p.shape[-1])).log()).mean().item()
+    print(f"{name}: {spread[name]:.0%}")

@@ -14,6 +14,13 @@
 # One ONNX file for any batch and any image size, run by ONNX Runtime and by OpenVINO, and
 # compared with PyTorch. Needs the extras `export` and `openvino`; a minute on a CPU.
 
+# %% [markdown]
+# Install the checkout once. Then the notebook runs from any folder.
+
+# %% tags=["skip-execution"]
+CHECKOUT = ".."  # the path of your checkout
+# %pip install -q -e "{CHECKOUT}[openvino]"
+
 # %%
 import tempfile
 from pathlib import Path

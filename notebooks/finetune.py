@@ -13,7 +13,14 @@
 #
 # `train.py` takes a folder with `train/CLASS/*` and `validation/CLASS/*`. Here it is written from
 # scikit-learn's digits, so that this runs without a download: a model is trained on 0 to 4, and
-# fine-tuned on 5 to 9, of which it gets few images. Minutes on a CPU; start it in the checkout.
+# fine-tuned on 5 to 9, of which it gets few images. A minute on a CPU.
+
+# %% [markdown]
+# Install the checkout once. Then the notebook runs from any folder.
+
+# %% tags=["skip-execution"]
+CHECKOUT = ".."  # the path of your checkout
+# %pip install -q -e "{CHECKOUT}[demo]"
 
 # %%
 import csv
@@ -22,9 +29,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import vit_ls
 from vit_ls.data.digits import Digits
 
-CHECKOUT = Path.cwd()
+ROOT = Path(vit_ls.__file__).parents[1]  # of the checkout
 WORK = Path(tempfile.mkdtemp())
 
 
@@ -56,7 +64,7 @@ def train(name, data, *more):
         "--data-dir", data, "--model", "test_cvt_ls", "--output", WORK, "--experiment", name, *more,
     ]  # fmt: skip
     done = subprocess.run(
-        list(map(str, command)), cwd=CHECKOUT, check=False, capture_output=True, text=True
+        list(map(str, command)), cwd=ROOT, check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
     with (WORK / name / "summary.csv").open() as file:

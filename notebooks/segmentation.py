@@ -14,14 +14,24 @@
 # Four maps of a backbone, one small head, and masks of discs and squares in noise. A minute on a
 # CPU; `examples/segment_digits.py` does the same on digits, and longer.
 
+# %% [markdown]
+# Install the checkout once. Then the notebook runs from any folder.
+
+# %% tags=["skip-execution"]
+CHECKOUT = ".."  # the path of your checkout
+# %pip install -q -e "{CHECKOUT}[demo]"
+
 # %%
-import matplotlib.pyplot as plt
+import io
+
 import timm
 import torch
 import torch.nn.functional as F
+from IPython.display import Image
 from torch import nn
 
 import vit_ls  # registers the models
+from vit_ls.style import bare, picture
 
 generator = torch.Generator().manual_seed(0)
 
@@ -79,9 +89,13 @@ iou = both / either
 print("IoU of the shapes, on new scenes:", iou)
 
 # %%
-figure, axes = plt.subplots(3, 4, figsize=(8, 6))
-for column in range(4):
-    for row, picture in enumerate((images[column, 0], masks[column], found[column])):
-        axes[row, column].imshow(picture, cmap="gray")
-        axes[row, column].axis("off")
-plt.show()
+drawn = io.BytesIO()
+with picture(
+    drawn, f"New scenes: the masks overlap by {iou:.0%}", across=3, down=2, height=5
+) as panels:
+    for row in range(2):
+        shown = (("image", images[row, 0]), ("truth", masks[row]), ("prediction", found[row]))
+        for axes, (words, pixels) in zip(panels[3 * row :], shown, strict=False):
+            axes.imshow(pixels, cmap="gray_r")
+            bare(axes, words)
+Image(drawn.getvalue())

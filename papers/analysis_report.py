@@ -36,7 +36,11 @@ def draw(rows_of: Mapping[str, Sequence[Row]], path: Path) -> None:
     several = len(found) > 1
     across = 2 if several else 1
     down = -(-len(found) // across)
-    title = "What the papers argue with, measured" if several else next(iter(found.values()))
+    names = {
+        str(row["model"]): None for rows in rows_of.values() for row in rows[:1] if "model" in row
+    }
+    title = f"{' and '.join(names)}: {len(found)} arguments of the papers, and what was found"
+    title = title if several else next(iter(found.values()))
     with picture(path, title, across=across, down=down, height=0.6 + 2.9 * down) as panels:
         for axes, (analysis, rows) in zip(panels, rows_of.items(), strict=False):
             x, y, lines = _AXES[analysis]

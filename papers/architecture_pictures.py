@@ -27,7 +27,11 @@ MODELS = {
 }
 """Of each family the model that is drawn."""
 
-_WORDS = {"LongShort": "long-short attention", "CompositeSlice": "composite slices", "Full": "full attention"}
+_WORDS = {
+    "LongShort": "long-short attention",
+    "CompositeSlice": "composite slices",
+    "Full": "full attention",
+}
 
 
 class Drawn(NamedTuple):
@@ -132,9 +136,9 @@ def _stage(axes: Any, stage: Drawn, left: float) -> None:
         axes.plot([left + i / W] * 2, [0, 1], color=QUIET, linewidth=0.9)
     if sa:
         y, x = (max(row - sa, 0), min(row + a + sa, H)), (max(column - sb, 0), column + b + sb)
-        corners = [(left + min(u, W) / W, 1 - v / H) for u, v in
-                   ((x[0], y[0]), (x[1], y[0]), (x[1], y[1]), (x[0], y[1]), (x[0], y[0]))]  # fmt: skip
-        axes.plot(*zip(*corners, strict=True), color=COLOURS[1], linewidth=2.4)
+        across = [left + min(side, W) / W for side in (x[0], x[1], x[1], x[0], x[0])]
+        down = [1 - side / H for side in (y[0], y[0], y[1], y[1], y[0])]
+        axes.plot(across, down, color=COLOURS[1], linewidth=2.4)
     size = 1 / 17
     for i in range(stage.projected + stage.tokens):
         colour, mark = (COLOURS[0], "s") if i < stage.projected else (COLOURS[2], "D")
@@ -148,9 +152,12 @@ def _steps(axes: Any, stage: Drawn) -> None:
     a, b = stage.window
     among = [f"{slices[0]} x {slices[1]} means of slices,", "each sees all of them"]
     _head(axes, 1, "slices see each other", among)
-    whole = (0, 0, *slices)
-    _cells(axes, (slices[0], slices[1]), 1.42, {whole: (COLOURS[4], 0.55)})
-    both = ["its slice in detail,", "the others by their means", f"in each of {stage.blocks} blocks"]
+    _cells(axes, (slices[0], slices[1]), 1.42, {(0, 0, *slices): (COLOURS[4], 0.55)})
+    both = [
+        "its slice in detail,",
+        "the others by their means",
+        f"in each of {stage.blocks} blocks",
+    ]
     _head(axes, 2, "the sum sees all", both)
     spots = {(0, 0, *stage.grid): (COLOURS[4], 0.3), (0, 0, a, b): (COLOURS[4], 1.0)}
     _cells(axes, stage.grid, 2.84, spots)
@@ -160,7 +167,7 @@ def _cells(
     axes: Any,
     grid: tuple[int, int],
     left: float,
-    spots: Mapping[tuple[int, ...], tuple[str, float]],
+    spots: Mapping[Any, tuple[str, float]],
 ) -> None:
     """A grid in a square of side 1; spots are (row, column, height, width), coloured."""
     from matplotlib.patches import Rectangle

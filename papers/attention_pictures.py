@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,7 +68,11 @@ def panels() -> list[Panel]:
         Panel("window", "a window", "A token sees the {seen} tokens of its window", window),
         Panel("halo", "with a halo", f"With a halo of {HALO} it sees {{seen}} tokens", halo),
         Panel(
-            *("projection", "a projection", f"{RANK} projected tokens summarise all {{seen}} tokens"),
+            *(
+                "projection",
+                "a projection",
+                f"{RANK} projected tokens summarise all {{seen}} tokens",
+            ),
             *(_projection(), False),
         ),
         Panel("slices", "slices", "Its slice in detail, all {seen} tokens through means", slices),
@@ -168,7 +173,7 @@ def _draw(shown: list[Panel], title: str, path: Path) -> None:
                 axes.plot([at, at], [0, side], label="_", **how)
             if panel.query:
                 corner = (QUERY[1], QUERY[0])
-                mark = {"fill": False, "edgecolor": COLOURS[1], "linewidth": 3}
+                mark: Any = {"fill": False, "edgecolor": COLOURS[1], "linewidth": 3}
                 axes.add_patch(Rectangle(corner, 1, 1, zorder=3, **mark))
 
 

@@ -3,7 +3,8 @@
     python -m papers.model_cards
 
 Names, channels and strides come from the registry, parameters and FLOPs from the models, accuracies
-from the papers. Takes minutes on a CPU: fvcore counts by running each model once.
+from the papers, speed and memory from the committed measurements. Takes minutes on a CPU: fvcore
+counts by running each model once.
 """
 
 import logging
@@ -17,16 +18,19 @@ from typing import Any
 import timm
 
 import vit_ls  # noqa: F401  registers the models
+from papers.measured import machine, speed_table
 from vit_ls.count import count_flops, count_params
-from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TEXT, named
+from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TEXT, RELEASED, named
 from vit_ls.style import markdown_table
 
 _logger = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).parents[1] / "docs" / "models"
-COLUMNS = ("model", "size", "params (M)", "GFLOPs", "top-1, paper", "channels at strides")
+COLUMNS = ("model", "side (px)", "params (M)", "GFLOPs", "top-1 (%)", "accuracy from")
+MAPS = ("models", "channels at strides")
 
-_Forms = dict[tuple[str, int], tuple[dict[str, Any], float | None]]
+_Forms = dict[tuple[str, int], tuple[dict[str, Any], float | None, str]]
+"""Options, the accuracy, and where it is printed."""
 
 _ALL = (
     "No weights were trained on ImageNet for this repository: accuracies are the papers'.",
@@ -155,11 +159,45 @@ def card(family: str) -> str:
     for name in models_of(family):
         _logger.info("%s", name)
         rows += _cells(name)
-    lines.append(markdown_table(COLUMNS, rows))
-    lines += ["", "A multiply-add counts once. `python -m papers.model_cards` wrote this file."]
-    limits = (fill(f"- {limit}", 100, subsequent_indent="  ") for limit in (*about.limits, *_ALL))
-    lines += ["", "Known limits:", "", *limits, ""]
+    lines += [f"## How large, and how accurate, is {about.title}?", ""]
+    lines.append(markdown_table(COLUMNS, rows, numbers=(1, 2, 3, 4)))
+    lines += ["", "A multiply-add counts once. No accuracy was measured here.", "", rest(family)]
     return "\n".join(lines)
+
+
+def rest(family: str) -> str:
+    """What stands below the first table of a card, and takes no counting."""
+    about = FAMILIES[family]
+    lines = ["## How fast is it, and how much memory does it take?", ""]
+    table = speed_table(about.prefixes)
+    lines += [table or "No model of this family was measured here.", ""]
+    if table and "inference" not in table:
+        lines += ["No model of this family was measured here: the rows are the paper's.", ""]
+    elif table:
+        said = (
+            f"Measured on {machine()}, the newest row of each. Rows of one image let the process "
+            "keep freed memory. Peak memory is what a call takes above what the process held. "
+            "[How it was measured](../evidence/speed.md)."
+        )
+        lines += [fill(said, 100), ""]
+    if (FOLDER.parent / "images" / f"architecture_{family}.png").exists():
+        shown = f"Stages of a {about.title}, with their tokens and windows"
+        picture = f"![{shown}](../images/architecture_{family}.png)"
+        lines += ["## How is it built?", "", picture, ""]
+        lines += ["`python -m papers.architecture_pictures` draws it from the model.", ""]
+    lines += ["## Which maps does it give?", "", _maps(family), ""]
+    limits = (fill(f"- {limit}", 100, subsequent_indent="  ") for limit in (*about.limits, *_ALL))
+    lines += ["## What are its limits?", "", *limits, ""]
+    return "\n".join([*lines, "`python -m papers.model_cards` wrote this page.", ""])
+
+
+def _maps(family: str) -> str:
+    """Models with the same maps in one row."""
+    alike: dict[str, list[str]] = {}
+    for name in models_of(family):
+        model: Any = timm.create_model(name, device="meta")
+        alike.setdefault(channels_at_strides(model.feature_info), []).append(f"`{name}`")
+    return markdown_table(MAPS, [(", ".join(names), maps) for maps, names in alike.items()])
 
 
 def channels_at_strides(feature_info: list[dict[str, Any]]) -> str:
@@ -175,30 +213,44 @@ def printed(name: str) -> _Forms:
     """The forms of a model that the paper has.
 
     Returns:
-        For a call that makes it and a size its options and the accuracy that the paper prints.
+        For a call that makes it and a size its options, the accuracy, and where it is printed.
     """
     forms: _Forms = {}
-    for row in (*LONG_SHORT_TABLE_5, *LONG_SHORT_TEXT):
-        if row.model is not None and row.model.partition(".")[0] == name:
-            key = (named(name, row.options), row.img_size)
-            before = forms.get(key, ({}, None))[1]
-            forms[key] = (dict(row.options), before if row.top1 is None else row.top1)
+    for rows, where in ((LONG_SHORT_TABLE_5, "its table 5"), (LONG_SHORT_TEXT, "its text")):
+        for row in rows:
+            if row.model is not None and row.model.partition(".")[0] == name:
+                key = (named(name, row.options), row.img_size)
+                _, before, source = forms.get(key, ({}, None, ""))
+                found = (before, source) if row.top1 is None else (row.top1, _LS.format(where))
+                forms[key] = (dict(row.options), *found)
     return forms
+
+
+_LS = "[arXiv:2107.02192](../papers.md), {}"
+
+
+def released(name: str) -> tuple[float | None, str]:
+    """The accuracy of the weights that timm takes by default, and who prints it."""
+    tag = timm.get_pretrained_cfg(name).tag  # type: ignore[union-attr]
+    for row in RELEASED:
+        if row.tag == f"{name}.{tag}":
+            return row.top1, f"[`{tag}`](../weights.md)"
+    return None, ""
 
 
 def _cells(name: str) -> Iterator[tuple[str, ...]]:
     cfg: Any = timm.get_pretrained_cfg(name)
-    own: _Forms = {(name, cfg.input_size[-1]): ({}, None)}
-    forms = own | printed(name)
-    for (title, size), (options, top1) in sorted(forms.items(), key=lambda form: form[0]):
+    own: _Forms = {(name, cfg.input_size[-1]): ({}, *released(name))}
+    forms = own | {key: form for key, form in printed(name).items() if form[1] or key not in own}
+    for (title, size), (options, top1, source) in sorted(forms.items(), key=lambda form: form[0]):
         model: Any = timm.create_model(name, **options).eval()
         yield (
             f"`{title}`",
             str(size),
             f"{count_params(model) / 1e6:.2f}",
             f"{count_flops(model, (size, size)) / 1e9:.2f}",
-            "" if top1 is None else f"{top1:.1f}",
-            channels_at_strides(model.feature_info),
+            "" if top1 is None else str(top1),
+            source,
         )
 
 

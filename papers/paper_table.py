@@ -13,7 +13,7 @@ import timm
 
 import vit_ls  # noqa: F401  registers the models
 from vit_ls.count import count_flops, count_params
-from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TABLE_6, LONG_SHORT_TEXT
+from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TABLE_6, LONG_SHORT_TEXT, Row
 from vit_ls.style import markdown_table
 
 _logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 def cost_table() -> Iterator[tuple[str, ...]]:
     """Parameters and FLOPs of this package's models, printed and counted."""
-    yield "model", "size", "params (M), paper", "ours", "FLOPs (G), paper", "ours"
+    yield "model", "side (px)", "params (M), paper", "ours", "FLOPs (G), paper", "ours"
     for row in LONG_SHORT_TABLE_5:
         if row.model is None or row.flops is None or not _is_ours(row.model):
             continue
@@ -39,32 +39,45 @@ def cost_table() -> Iterator[tuple[str, ...]]:
 
 
 def accuracy_table() -> Iterator[tuple[str, ...]]:
-    """Every row of table 5, and what the text adds; of peers the costs as printed."""
-    yield (
-        *("printed as", "here or in timm", "size", "params (M)", "GFLOPs"),
-        *("top-1", "ReaL", "V2", "latency (s)"),
-    )
+    """Every accuracy of table 5, and what the text adds."""
+    yield *_NAMES, "side (px)", "top-1", "ReaL", "V2"
     for row in (*LONG_SHORT_TABLE_5, *LONG_SHORT_TEXT):
-        yield (
-            row.printed,
-            "-" if row.model is None else f"`{row.title}`",
-            str(row.img_size),
-            *("" if value is None else f"{value:g}" for value in (row.params, row.flops)),
-            *("" if value is None else f"{value:.1f}" for value in (row.top1, row.real, row.v2)),
-            "" if row.latency is None else f"{row.latency:.3f}",
-        )
+        if row.top1 is not None:
+            yield (*_named(row), *map(_tenths, (row.top1, row.real, row.v2)))
+
+
+def printed_costs() -> Iterator[tuple[str, ...]]:
+    """Every cost of table 5 as printed, those of peers too."""
+    yield *_NAMES, "side (px)", "params (M)", "GFLOPs", "latency (s)"
+    for row in LONG_SHORT_TABLE_5:
+        numbers = ("" if value is None else f"{value:g}" for value in (row.params, row.flops))
+        yield *_named(row), *numbers, "" if row.latency is None else f"{row.latency:.3f}"
 
 
 def robustness_table() -> Iterator[tuple[str, ...]]:
-    """Tables 6 and 14."""
-    yield (
-        *("printed as", "here or in timm", "mCE", "A", "R"),
-        *("ImageNet-9 original", "mixed-same", "mixed-rand"),
-    )
+    """Table 6."""
+    yield *_NAMES, "mCE", "A", "R"
     for row in LONG_SHORT_TABLE_6:
-        numbers = (row.mce, row.a, row.r, row.in9_original, row.in9_same, row.in9_rand)
-        cells = ("" if value is None else f"{value:.1f}" for value in numbers)
-        yield row.printed, f"`{row.model}`", *cells
+        yield row.printed, f"`{row.model}`", *map(_tenths, (row.mce, row.a, row.r))
+
+
+def background_table() -> Iterator[tuple[str, ...]]:
+    """ImageNet-9 of tables 6 and 14."""
+    yield *_NAMES, "original", "mixed-same", "mixed-rand"
+    for row in LONG_SHORT_TABLE_6:
+        numbers = (row.in9_original, row.in9_same, row.in9_rand)
+        yield row.printed, f"`{row.model}`", *map(_tenths, numbers)
+
+
+_NAMES = ("printed as", "here or in timm")
+
+
+def _named(row: Row) -> tuple[str, ...]:
+    return row.printed, "-" if row.model is None else f"`{row.title}`", str(row.img_size)
+
+
+def _tenths(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
 
 
 def _is_ours(model: str) -> bool:
@@ -72,11 +85,21 @@ def _is_ours(model: str) -> bool:
 
 
 def main() -> None:
-    """Write the three tables as Markdown."""
+    """Write the tables as Markdown."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for table in (cost_table, accuracy_table, robustness_table):
-        head, *rows = table()
-        sys.stdout.write(f"{markdown_table(head, rows)}\n\n")
+    for table in (cost_table, *TABLES):
+        sys.stdout.write(f"{as_markdown(table())}\n\n")
+
+
+def as_markdown(table: Iterator[tuple[str, ...]]) -> str:
+    """A table, whose columns are numbers but for the names of models."""
+    head, *rows = table
+    numbers = [place for place, name in enumerate(head) if name not in ("model", *_NAMES)]
+    return markdown_table(head, rows, numbers=numbers)
+
+
+TABLES = (accuracy_table, printed_costs, robustness_table, background_table)
+"""Those that need no counting."""
 
 
 if __name__ == "__main__":

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import timm
 
-from papers.paper_table import accuracy_table, cost_table, robustness_table
+from papers.paper_table import TABLES, as_markdown, cost_table
 from vit_ls.paper import LONG_SHORT_TABLE_5, LONG_SHORT_TABLE_6, LONG_SHORT_TEXT, RELEASED
-from vit_ls.style import markdown_table
 
 PAGE = (Path(__file__).parents[1] / "docs" / "papers.md").read_text()
 
@@ -136,10 +135,19 @@ def test_a_row_names_a_model_of_its_size(row):
         assert timm.get_pretrained_cfg(row.model).input_size[-1] == row.img_size
 
 
-@pytest.mark.parametrize("table", [accuracy_table, robustness_table])
+@pytest.mark.parametrize("table", TABLES)
 def test_the_page_has_the_table_as_the_script_writes_it(table):
-    head, *rows = table()
-    assert markdown_table(head, rows) in PAGE
+    assert as_markdown(table()) in PAGE
+
+
+def test_all_that_is_printed_is_in_a_table_of_at_most_six_columns():
+    shown = [list(table()) for table in TABLES]
+    assert max(len(row) for rows in shown for row in rows) == 6
+    latencies = [row.latency for row in LONG_SHORT_TABLE_5 if row.latency is not None]
+    assert [float(row[-1]) for row in shown[1][1:] if row[-1]] == latencies
+    accuracies = [row.top1 for row in (*LONG_SHORT_TABLE_5, *LONG_SHORT_TEXT) if row.top1]
+    assert [float(row[3]) for row in shown[0][1:]] == accuracies
+    assert [float(row[2]) for row in shown[2][1:]] == [row.mce for row in LONG_SHORT_TABLE_6]
 
 
 def test_the_page_has_a_row_of_costs_for_each_that_is_printed():

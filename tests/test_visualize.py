@@ -102,7 +102,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_line(name, complaint, tmp_path, c
 
 
 def colours_of(scheme):
-    """The variables of the page's style: those of the light scheme, and what the dark one changes."""
+    """The variables of the page's style: the light ones, and what the dark scheme changes."""
     text = (Path(vit_ls.visualize.__file__).parent / "page.html").read_text()
     light, dark = (dict(re.findall(r"--(\w+): (#\w{6})", block))
                    for block in re.findall(r":root \{(.*?)\}", text, re.DOTALL))  # fmt: skip
@@ -148,9 +148,10 @@ def test_a_mouse_and_keys_move_the_query_of_the_page(tmp_path):
         window: first[0] !== second[0],
         named: document.querySelector("[data-part=window] canvas").ariaLabel,
         wide: document.documentElement.scrollWidth > innerWidth };
+      const caption = document.querySelector("#query figcaption");
       const key = (where, name) => {
         const event = new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true });
-        return [where.dispatchEvent(event), document.querySelector("#query figcaption").textContent];
+        return [where.dispatchEvent(event), caption.textContent];
       };
       const row = document.getElementById("row");
       said.elsewhere = key(document.body, "ArrowDown");
@@ -158,8 +159,8 @@ def test_a_mouse_and_keys_move_the_query_of_the_page(tmp_path):
       said.tab = key(row, "Tab")[0];
       row.value = 3;
       row.dispatchEvent(new Event("input"));
-      said.moved = document.querySelector("#query figcaption").textContent;
-      said.labels = [...document.querySelectorAll("input")].map((x) => x.labels[0].textContent.trim());
+      said.moved = caption.textContent;
+      said.labels = [...document.querySelectorAll("label")].map((x) => x.textContent.trim());
       document.body.innerHTML += `<pre>${JSON.stringify(said)}</pre>`;
     });</script></body>"""
     page.write_text(text.replace("</body>", script))

@@ -154,8 +154,8 @@ def look(number: int, of: int = 1) -> dict[str, Any]:
 def name_lines(*panels: Any) -> None:
     """Write the label of each line of axes of a figure beside its last point, apart from others.
 
-    A line that ends before others do has its label above its end, or below where no line is, so
-    that it is out of the others' way.
+    A line that ends before others do has its label at the side of its end where it is not itself:
+    above where it rises, below where it falls or where no line is.
     """
     panels[0].figure.draw_without_rendering()
     for axes in panels:
@@ -176,8 +176,9 @@ def _name_lines(axes: Any) -> None:
         end = drawn[line][-1]
         lowest = all(_height(dots, end[0]) >= end[1] for dots in drawn.values())
         falls = len(drawn[line]) > 1 and drawn[line][-2, 1] > end[1]
-        ha = "left" if falls != lowest else "right"
-        _label(axes, line, end, 0, -8 if lowest else 8, ha=ha, va="top" if lowest else "bottom")
+        ha = "left" if lowest and not falls else "right"
+        below = lowest or falls
+        _label(axes, line, end, 0, -8 if below else 8, ha=ha, va="top" if below else "bottom")
 
 
 def _label(axes: Any, line: Any, end: Any, right: float, up: float, **where: str) -> None:

@@ -65,7 +65,7 @@ def plot_comparison(reports: Sequence[Report], names: Sequence[str], path: Path)
 
 def finding(rows: Sequence[Row], names: Sequence[str]) -> str:
     """Who is best in how many of the numbers that can be compared."""
-    best = {name: 0 for name in names}
+    best = dict.fromkeys(names, 0)
     comparable = 0
     for row in rows:
         values = [row.value(place) for place in range(len(names))]
@@ -125,7 +125,9 @@ def _severities(report: Report, result: Result, path: Path) -> None:
     worst = max(known, key=known.__getitem__, default=None)
     title = f"{report.model['name']}, {result.benchmark}: top-1 error by severity"
     if worst is not None:
-        title = f"{report.model['name']} errs most under {worst}: {known[worst]:.0f} % at severity 5"
+        title = (
+            f"{report.model['name']} errs most under {worst}: {known[worst]:.0f} % at severity 5"
+        )
     note = f"{result.benchmark}: {result.label}. Top-1 error in percent."
     content = io.BytesIO()
     with picture(content, title, height=0.3 * len(names) + 1.8, note=note) as (axes,):

@@ -3,18 +3,21 @@
 import re
 
 import pytest
+import timm
 import yaml
 from documents import PAGES, ROOT
 from PIL import Image
 
+from papers.architecture_pictures import MODELS, stages
 from papers.attention_pictures import FOLDER, digest_of, panels
 
+NOTEBOOKS = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.py")}
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_link_leads_to_a_file(page):
-    generated = {ROOT / "docs" / "changelog.md", ROOT / "docs" / "benchmarks.md"}
+    generated = {ROOT / "docs" / name for name in ("changelog.md", "benchmarks.md", *NOTEBOOKS)}
     for target in _LINK.findall(PAGES[page]):
         if "://" not in target:
             path = ((ROOT / page).parent / target).resolve()
@@ -26,8 +29,34 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     entries = re.findall(r"[\w/]+\.md", navigation)
     pages = {page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")}
-    assert sorted(entries) == sorted(pages | {"changelog.md", "benchmarks.md"})
+    assert sorted(entries) == sorted(pages | {"changelog.md", "benchmarks.md"} | NOTEBOOKS)
     assert yaml.safe_load(navigation)
+
+
+def test_every_picture_is_on_a_page_and_small():
+    text = "\n".join(PAGES.values())
+    pictures = [p for p in (ROOT / "docs").rglob("*.png")]
+    assert len(pictures) > 20
+    for path in pictures:
+        assert f"{path.name})" in text, f"{path} is on no page"
+        assert path.stat().st_size < 150_000, path
+
+
+def test_every_picture_has_words_for_those_who_do_not_see_it():
+    for page, text in PAGES.items():
+        for words in re.findall(r"!\[(.*?)\]", text, re.DOTALL):
+            assert len(words) > 15, (page, words)
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_an_architecture_is_drawn_as_the_model_is_now(family):
+    found = stages(timm.create_model(MODELS[family]).eval())
+    with Image.open(FOLDER / f"architecture_{family}.png") as picture:
+        assert picture.info["stages"] == repr(found)
+    assert [stage.blocks for stage in found] == list(DEPTHS[family])
+
+
+DEPTHS = {"vil_ls": (1, 2, 8, 1), "cvt_ls": (1, 2, 10), "cst_vit": (12,), "cst_vil": (1, 2, 8, 1)}
 
 
 def test_pictures_show_the_attention_as_it_is_computed_now():

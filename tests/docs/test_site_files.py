@@ -1,6 +1,8 @@
 """The page of measurements: every file can be had, and only narrow ones are tables of the page."""
 
+import base64
 import importlib.util
+import json
 
 import pytest
 from documents import ROOT
@@ -63,6 +65,21 @@ def test_the_programs_and_the_pages_of_the_files_are_there():
         name = program.partition(" ")[0].removesuffix(".py").replace(".", "/")
         assert (ROOT / f"{name}.py").is_file() or (ROOT / name).is_dir(), program
         assert (ROOT / "docs" / "evidence" / f"{page}.md").is_file(), page
+
+
+def test_a_notebook_is_a_page_with_its_texts_and_pictures(tmp_path):
+    png = base64.b64encode(b"picture").decode()
+    outputs = [{"output_type": "stream", "text": ["one\n", "two\n"]},
+               {"output_type": "display_data", "data": {"image/png": png}},
+               {"output_type": "execute_result", "data": {"text/plain": ["(1, 2)"]}}]  # fmt: skip
+    cells = [{"cell_type": "markdown", "source": ["# Title\n", "Words."]},
+             {"cell_type": "code", "source": ["a\n", "b"], "outputs": outputs}]  # fmt: skip
+    (tmp_path / "some.ipynb").write_text(json.dumps({"cells": cells}))
+    page, pictures = site_files.notebook(tmp_path / "some.ipynb")
+    assert page.startswith("# Title\nWords.\n\n[Download the notebook](some.ipynb)")
+    assert "```python\na\nb\n```\n\n```text\none\ntwo\n```\n\n![" in page
+    assert page.endswith("](some_1.png)\n\n```text\n(1, 2)\n```\n")
+    assert pictures == {"some_1.png": b"picture"}
 
 
 def test_every_committed_file_has_its_place_to_link_to():

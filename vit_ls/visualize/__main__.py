@@ -5,8 +5,9 @@
 
 Writes overlays of the dynamic projection of each stage, one query's attention part by part with the
 shares, the slice-to-slice map of composite slices, a rollout over all layers, and a page in which
-a mouse, a finger or keys move the query. Without an image, scikit-learn's is taken (extra `demo`); without a
-checkpoint the model is untrained. Exit status: 0 done, 2 unusable settings, 3 no matplotlib.
+a mouse, a finger or keys move the query. Without an image, scikit-learn's is taken (extra `demo`);
+without a checkpoint the model is untrained. Exit status: 0 done, 2 unusable settings, 3 no
+matplotlib.
 """
 
 import argparse

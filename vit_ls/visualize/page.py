@@ -1,4 +1,4 @@
-"""One HTML page, without anything outside of it, in which a mouse, a finger or keys move the query."""
+"""One HTML page, with nothing outside of it, in which mouse, finger or keys move the query."""
 
 import base64
 import io
