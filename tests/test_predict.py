@@ -13,6 +13,7 @@ from PIL import Image
 from timm.data import ImageNetInfo
 
 import vit_ls
+from vit_ls import job
 from vit_ls.config import ConfigError, TrainConfig, asdict
 from vit_ls.data.pictures import PictureError
 from vit_ls.predict import main, predict
@@ -65,12 +66,11 @@ def test_the_command_prints_the_best_classes_with_a_bar_as_long_as_each_is_likel
 
 
 def test_the_command_ends_with_one_line_and_status_2_where_no_weights_are_named(
-    photo: Path,
+    photo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [sys.executable, "-m", "vit_ls.predict", str(photo), "--model", "test_vil_ls"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    argv = [str(photo), "--model", "test_vil_ls"]
+    assert job.command_line("vit_ls.predict", lambda: main(argv)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("vit_ls.predict: name the weights by one of --checkpoint FILE and")
     assert "--random-weights" in line
 

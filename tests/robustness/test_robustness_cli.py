@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import runs
 import torch
 from colour_trees import paint, wnid
 from timm import create_model
@@ -191,12 +192,12 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert main([*DIGITS, *out_of(whole)]) == 0
 
-    command = [sys.executable, "-m", "robustness", *DIGITS]
-    run = subprocess.Popen([*command, *out_of(killed)], cwd=ROOT, env=ENVIRONMENT)
-    while run.poll() is None and len(list((killed / "cache").rglob("*.json"))) < 5:
+    run = runs.start([*DIGITS, *out_of(killed)], tmp_path / "log", script="robustness.cli")
+    while run.exitcode is None and len(list((killed / "cache").rglob("*.json"))) < 5:
         time.sleep(0.01)
-    run.send_signal(signal.SIGKILL)
-    assert run.wait() == -signal.SIGKILL
+    run.kill()
+    run.join()
+    assert run.exitcode == -signal.SIGKILL
     assert main([*DIGITS, *out_of(killed)]) == 0
     assert files_of(killed / "out") == files_of(whole / "out")
 
