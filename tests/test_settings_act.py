@@ -180,6 +180,7 @@ ELSEWHERE = {
     "torchcompile_mode": "train/test_finetune.py",
     "grad_checkpointing": "train/test_finetune.py",
     "save_images": "train/test_finetune.py",
+    "estimate": "estimate/test_cost.py",
     "dist_timeout": "test_signals.py",
     "log_interval": "train/test_reporting.py",
     "profile": "train/test_reporting.py",

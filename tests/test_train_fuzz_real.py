@@ -46,6 +46,7 @@ BOUNDED: dict[str, list[Any]] = {
     "batch_size": [2, 3, 8, 16, 64, 0],
     "num_classes": [3, 10, 2, 1000],
     "profile": [0, 1],
+    "estimate": [],  # which trains nothing
     "gp": ["avg", "max", "no_such"],
     "aa": ["rand-m9-mstd0.5", "v0", "original", "augmix-m3-w2", "nonsense", "rand-m9-q"],
     "model_kwargs": [{"drop_rate": 0.1}, {"no_such": 1}, {}],
