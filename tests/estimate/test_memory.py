@@ -1,6 +1,7 @@
 """The memory of an update, counted on fake tensors, is that of a real one."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import timm
@@ -107,7 +108,7 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
 class _Attention(nn.Module):
     """Attention without weights of 256 tokens of 8 numbers, between two projections and a norm."""
 
-    num_classes = 10
+    num_classes, in_chans = 10, 3
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,3 +138,19 @@ def test_a_model_that_asks_for_a_value_has_no_count() -> None:
 
     with pytest.raises(Exception, match="_local_scalar_dense"):
         memory_of(lambda: (Asking(3, 10), None), (3, 8, 8), CONFIG)
+
+
+def test_a_teacher_takes_its_weights_and_no_gradients() -> None:
+    def make(*, taught: bool) -> tuple[nn.Module, nn.Module | None]:
+        model, teacher = _Attention(), _Attention()
+        for one in (model, teacher):
+            one.pretrained_cfg = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+        return model, teacher if taught else None
+
+    config = replace(CONFIG, kd_model_name="any", batch_size=64)
+    alone, taught = (
+        memory_of(partial(make, taught=taught), (3, 16, 16), config) for taught in (False, True)
+    )
+    weights = sum(p.nbytes for p in _Attention().parameters())
+    assert 0 < taught.state - alone.state <= weights + 64
+    assert taught.per_image > alone.per_image

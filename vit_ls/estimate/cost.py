@@ -113,7 +113,8 @@ def estimated(factory: Callable[..., nn.Module], config: TrainConfig) -> Estimat
     input_config = data.input_config(mixed, model)
     batches = _batches(found, mixed, input_config)
     updates, epochs, rates = _schedule(mixed, batches)
-    model = prepared(model, mixed, torch.device("meta"))
+    with torch.device("meta"):  # it may make norms anew
+        model = prepared(model, mixed, torch.device("meta"))
     size = input_config["input_size"]
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return Estimate(

@@ -81,6 +81,11 @@ def memory_of(
         modes.enter_context(fake)
         model, teacher = (None if one is None else one.to_empty(device="cpu") for one in models)
         fake.allow_non_fake_inputs = False
+        for one in filter(None, (model, teacher)):
+            one.register_forward_pre_hook(lambda *_: live.answer(False))
+            one.register_forward_hook(lambda *_: live.answer(True))
+        if teacher is not None:  # it is there: fake parameters cannot be moved
+            teacher.to = lambda *_, **__: teacher
         if on_gpu:
             modes.enter_context(_as_on_gpu())
         modes.enter_context(live)
@@ -97,8 +102,6 @@ def memory_of(
         state = live.bytes + beside
         optimizer.zero_grad()
         updater = Updater(task, optimizer, config, Ranks(_CPU))
-        task.register_forward_pre_hook(lambda *_: live.answer(False))
-        task.register_forward_hook(lambda *_: live.answer(True))
         peaks = [
             beside + live.peak_of(partial(_update, updater, images, size, config))
             for images in (config.batch_size, 2 * config.batch_size)
@@ -159,10 +162,12 @@ class _Live(TorchDispatchMode):
         self.bytes -= size
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # A fake tensor has no value. Those that an update asks for: whether the loss is finite, and
-        # how many steps an optimiser has made.
+        # A fake tensor has no value. Those that an update asks for: whether the loss is finite, how
+        # many steps an optimiser has made, and whether a teacher's images are normalised alike.
         if self._answers and func is torch.ops.aten._local_scalar_dense.default:
             return 1
+        if self._answers and func is torch.ops.aten.equal.default:
+            return False
         result = func(*args, **(kwargs or {}))
         self.add(result if isinstance(result, tuple | list) else (result,))
         return result
