@@ -75,28 +75,24 @@ def memory_of(
     """
     config = replace(config, amp=on_gpu if config.amp is None else config.amp)
     with torch.device("meta"):
-        models = make()
+        made, teaching = make()
     fake, live = FakeTensorMode(allow_non_fake_inputs=True), _Live()
     with ExitStack() as modes:
         modes.enter_context(fake)
-        model, teacher = (None if one is None else one.to_empty(device="cpu") for one in models)
+        model = _with_fakes(made, live)
+        teacher = None if teaching is None else _with_fakes(teaching, live)
         fake.allow_non_fake_inputs = False
-        for one in filter(None, (model, teacher)):
-            one.register_forward_pre_hook(lambda *_: live.answer(False))
-            one.register_forward_hook(lambda *_: live.answer(True))
-        if teacher is not None:  # it is there: fake parameters cannot be moved
-            teacher.to = lambda *_, **__: teacher
         if on_gpu:
             modes.enter_context(_as_on_gpu())
         modes.enter_context(live)
         task = make_task(model, teacher, config, _CPU)
         live.add(task.state_dict(keep_vars=True).values())
-        trainable = [p for p in task.parameters() if p.requires_grad]
+        trained = [p for p in task.parameters() if p.requires_grad]
         optimizer = make_optimizer(task.get_trainable_module() or model, config, processes)
-        for one in trainable:
-            one.grad = torch.zeros_like(one)
+        for parameter in trained:
+            parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
-        beside = sum(p.nbytes for p in trainable) if processes > 1 else 0
+        beside = sum(p.nbytes for p in trained) if processes > 1 else 0
         if config.model_ema and not config.model_ema_force_cpu:
             beside += sum(value.nbytes for value in model.state_dict().values())
         state = live.bytes + beside
@@ -108,6 +104,15 @@ def memory_of(
         ]
     per_image = (peaks[1] - peaks[0]) / config.batch_size
     return Memory(state, max(peaks[0] - state, 0), per_image, config.batch_size)
+
+
+def _with_fakes(module: nn.Module, live: "_Live") -> Any:
+    """A module of the meta device with fake tensors of a CPU; its forward gets no value of them."""
+    there: Any = module.to_empty(device="cpu")
+    there.to = lambda *_, **__: there  # torch cannot move fake parameters
+    there.register_forward_pre_hook(lambda *_: live.answer(False))
+    there.register_forward_hook(lambda *_: live.answer(True))
+    return there
 
 
 def _update(updater: Updater, images: int, size: tuple[int, int, int], config: TrainConfig) -> None:
@@ -150,14 +155,12 @@ class _Live(TorchDispatchMode):
             if isinstance(value, Tensor):
                 storage = value.untyped_storage()
                 if id(storage) not in self._known:
-                    key, size = id(storage), storage.nbytes()
-                    self._known[key] = weakref.ref(
-                        storage, lambda _, k=key, n=size: self._end(k, n)
-                    )
-                    self.bytes += size
+                    ended = partial(self._end, id(storage), storage.nbytes())
+                    self._known[id(storage)] = weakref.ref(storage, ended)
+                    self.bytes += storage.nbytes()
         self.peak = max(self.peak, self.bytes)
 
-    def _end(self, key: int, size: int) -> None:
+    def _end(self, key: int, size: int, _: object) -> None:
         del self._known[key]
         self.bytes -= size
 
