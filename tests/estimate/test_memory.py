@@ -1,7 +1,6 @@
 """The memory of an update, counted on fake tensors, is that of a real one."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import timm
@@ -26,9 +25,9 @@ def _model(name: str, side: int, config: TrainConfig) -> nn.Module:
 
 
 def _counted(name: str, side: int, config: TrainConfig, *, on_gpu: bool = False) -> Memory:
-    return memory_of(
-        lambda: (_model(name, side, config), None), (3, side, side), config, on_gpu=on_gpu
-    )
+    with torch.device("meta"):
+        model = _model(name, side, config)
+    return memory_of(model, None, (3, side, side), config, on_gpu=on_gpu)
 
 
 def _allocated(name: str, side: int, config: TrainConfig) -> int:
@@ -113,6 +112,8 @@ class _Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 10)
+        self.pretrained_cfg = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+        self.to("meta")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.norm(self.first(x.flatten(2).mT)).unsqueeze(1)
@@ -122,8 +123,8 @@ class _Attention(nn.Module):
 
 def test_a_gpu_keeps_the_input_of_a_norm_in_float32_and_no_scores() -> None:
     mixed = replace(CONFIG, amp=True, batch_size=64)
-    counted = memory_of(lambda: (_Attention(), None), (3, 16, 16), mixed)
-    plain = memory_of(lambda: (_Attention(), None), (3, 16, 16), mixed, on_gpu=False)
+    counted = memory_of(_Attention(), None, (3, 16, 16), mixed)
+    plain = memory_of(_Attention(), None, (3, 16, 16), mixed, on_gpu=False)
     tokens, scores = 256 * 8, 256 * 256 * 2
     assert counted.per_image < scores
     # its input as float32 is 4 bytes a number, beside the 2 of what it was made from
@@ -137,19 +138,13 @@ def test_a_model_that_asks_for_a_value_has_no_count() -> None:
             return super().forward(x) if x.sum() > 0 else x
 
     with pytest.raises(Exception, match="_local_scalar_dense"):
-        memory_of(lambda: (Asking(3, 10), None), (3, 8, 8), CONFIG)
+        memory_of(Asking(3, 10).to("meta"), None, (3, 8, 8), CONFIG)
 
 
 def test_a_teacher_takes_its_weights_and_no_gradients() -> None:
-    def make(*, taught: bool) -> tuple[nn.Module, nn.Module | None]:
-        model, teacher = _Attention(), _Attention()
-        for one in (model, teacher):
-            one.pretrained_cfg = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-        return model, teacher if taught else None
-
     config = replace(CONFIG, kd_model_name="any", batch_size=64)
     alone, taught = (
-        memory_of(partial(make, taught=taught), (3, 16, 16), config) for taught in (False, True)
+        memory_of(_Attention(), teacher, (3, 16, 16), config) for teacher in (None, _Attention())
     )
     weights = sum(p.nbytes for p in _Attention().parameters())
     assert 0 < taught.state - alone.state <= weights + 64

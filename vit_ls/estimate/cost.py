@@ -104,7 +104,7 @@ def estimated(factory: Callable[..., nn.Module], config: TrainConfig) -> Estimat
     """
     if is_distributed_env():
         raise ConfigError("--estimate N is for one process: say the number of GPUs as N.")
-    mixed = replace(config, amp=config.amp is not False)
+    mixed = replace(config, amp=config.amp is not False, sync_bn=False)
     found, classes = None, config.num_classes or IMAGENET_CLASSES
     if config.data_dir or config.dataset:
         found, _, classes = data.open_splits(config)
@@ -116,18 +116,18 @@ def estimated(factory: Callable[..., nn.Module], config: TrainConfig) -> Estimat
     with torch.device("meta"):  # it may make norms anew
         model = prepared(model, mixed, torch.device("meta"))
     size = input_config["input_size"]
-    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
     return Estimate(
         config=mixed,
         size=size,
         images=IMAGENET_IMAGES if found is None else _count(found),
         assumed=found is None,
-        params=(sum(p.numel() for p in model.parameters()), trained),
+        params=(sum(n for n, _ in sizes), sum(n for n, trained in sizes if trained)),
         updates=updates,
         epochs=epochs,
         rates=rates,
         flops=_flops(factory, mixed, size),
-        memory=_memory(factory, mixed, size),
+        memory=_memory(factory, model, mixed, size),
     )
 
 
@@ -191,18 +191,18 @@ def _flops(
 
 
 def _memory(
-    factory: Callable[..., nn.Module], config: TrainConfig, size: tuple[int, int, int]
+    factory: Callable[..., nn.Module],
+    model: nn.Module,
+    config: TrainConfig,
+    size: tuple[int, int, int],
 ) -> Memory | str:
-    def make() -> tuple[nn.Module, nn.Module | None]:
-        model = prepared(outline(factory, config), config, torch.device("meta"))
-        name = config.kd_model_name
-        if not name:
-            return model, None
-        more = {"num_classes": config.num_classes, "in_chans": size[0]}
-        return model, made(name, lambda: factory(name, **more))
-
+    name, teacher = config.kd_model_name, None
     # Fake tensors have no values: a model may ask for one, or for a kernel that knows none.
     try:
-        return memory_of(make, size, config, processes=config.estimate or 1)
+        if name:
+            more = {"num_classes": config.num_classes, "in_chans": size[0]}
+            with torch.device("meta"):
+                teacher = made(name, lambda: factory(name, **more))
+        return memory_of(model, teacher, size, config, processes=config.estimate or 1)
     except Exception as error:
         return f"the memory of {config.model} cannot be counted: {one_line(error)}"

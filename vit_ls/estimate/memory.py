@@ -56,7 +56,8 @@ class Memory(NamedTuple):
 
 
 def memory_of(
-    make: Callable[[], tuple[nn.Module, nn.Module | None]],
+    model: nn.Module,
+    teacher: nn.Module | None,
     size: tuple[int, int, int],
     config: TrainConfig,
     *,
@@ -66,21 +67,19 @@ def memory_of(
     """What an update needs, found by running two on fake tensors.
 
     Args:
-        make: Gives the model, ready to be trained, and the teacher or None; it is called where all
-            tensors are on the meta device.
+        model: Ready to be trained, on the meta device; it is taken.
+        teacher: For distillation, likewise, or None.
         size: Channels, height and width of an image, in pixels.
         config: The settings of the run.
         processes: In several, gradients are also kept as they are exchanged.
         on_gpu: Compute as a GPU does, with mixed precision unless it is off; else as this CPU.
     """
     config = replace(config, amp=on_gpu if config.amp is None else config.amp)
-    with torch.device("meta"):
-        made, teaching = make()
     fake, live = FakeTensorMode(allow_non_fake_inputs=True), _Live()
     with ExitStack() as modes:
         modes.enter_context(fake)
-        model = _with_fakes(made, live)
-        teacher = None if teaching is None else _with_fakes(teaching, live)
+        model = _with_fakes(model, live)
+        teacher = None if teacher is None else _with_fakes(teacher, live)
         fake.allow_non_fake_inputs = False
         if on_gpu:
             modes.enter_context(_as_on_gpu())
