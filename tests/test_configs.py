@@ -97,6 +97,8 @@ def test_a_header_says_what_the_paper_prints_and_what_was_not_measured(name: str
     assert name == "digits" or "this file was not run on ImageNet" in said
 
 
+@pytest.mark.landing
+@pytest.mark.filterwarnings("ignore")  # of tracing
 @pytest.mark.parametrize("name", BY_SIZE)
 def test_a_header_says_what_estimate_says(name: str) -> None:
     said = " ".join(line.lstrip("# ") for line in _header(name))
