@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -54,14 +55,20 @@ def launches(subject: Subject, how: How = "parts", size: int = 224) -> Counter[L
         how: "parts" or "fused".
         size: Side of the images, in pixels.
     """
-    model = create(subject, size, "meta").eval()
+    return launches_of(create(subject, size, "meta").eval(), (2, 3, size, size), how)
+
+
+def launches_of(model: nn.Module, shape: tuple[int, ...], how: How) -> Counter[Launch]:
+    """What a forward of a model on the meta device launches for an input of this shape."""
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), ExitStack() as stack:
         model.to_empty(device="cuda")
-        images = torch.empty(2, 3, size, size, device="cuda")
+        images = torch.empty(shape, device="cuda")
         counted = _Counted(stack.enter_context(_place_in(model)))
         if how == "fused":
             stack.enter_context(_autocast())
             stack.enter_context(_OneKernel())
+        else:
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         with counted:
             model(images)
     return counted.found

@@ -165,7 +165,7 @@ class CompositeSliceAttention(nn.Module):
         """Y_l [B,H,W,C] of the tokens S [B,H,W,C]: Eq. 14, before the output projection."""
         if self.mixer is not None:
             return self.mixer(s, shared.windows)
-        P_l, pos = shared.local_pos, (None, None)
+        P_l, pos_q, pos_k = shared.local_pos, None, None
         if P_l is not None and divides(s, shared.windows):
             # [B,H,W,C] -> [B,Nh,a,Nw,b,C] and back, to add [a,1,b,C]
             a, b = self.slice_size
@@ -174,9 +174,9 @@ class CompositeSliceAttention(nn.Module):
         else:
             q, kv = self.qkv(s)
             if P_l is not None:
-                pos = project_positions(P_l, self.qkv.weight)
+                pos_q, pos_k = project_positions(P_l, self.qkv.weight)
         return slice_attention(
-            *(q, kv, *pos, shared.windows),
+            *(q, kv, pos_q, pos_k, shared.windows),
             num_heads=self.num_heads, impl=self.impl, drop=self._drop,
         )  # fmt: skip
 

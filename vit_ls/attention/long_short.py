@@ -6,6 +6,7 @@ is the attention of Vision Longformer (arXiv:2103.15358).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Literal
 
 import torch
@@ -27,7 +28,10 @@ from vit_ls.ops import (
     planned,
     window_halo,
 )
-from vit_ls.ops.rows import by_rows, dynamic_projection_by_rows, is_large
+from vit_ls.ops.rows import by_rows, dynamic_projection_by_rows
+
+_TOKENS = methodcaller("flatten", 0, -2)
+"""[...,C] -> [tokens,C]."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class LongShortAttention(nn.Module):
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         h, drop = self.num_heads, self.attn_drop.p if self.training else 0.0
         global_q, *global_keys = (None,) if g is None else self.qkv.three_of_tokens(g)
-        if self.training or not is_large(x, 2 * x.shape[2] * x.shape[3]):
+        if self.training or shared.plan is None or not shared.plan.large:
             q, *keys = self.qkv.three(x)
             kv, tokens = self._normed(keys, global_keys)
             front = self._project(x, kv)
@@ -177,7 +181,7 @@ class LongShortAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """LN_L of keys and of values [B,H,W,C] and, if any, [B,G,C]: [2,B,H,W,C] and [2,B,G,C]."""
         # one copy and one norm for all four, after which keys and values are one tensor each
-        kv = torch.cat([x.flatten(0, -2) for x in (*grid, *tokens)])
+        kv = torch.cat(tuple(map(_TOKENS, (*grid, *tokens))))
         if self.norm_kv is not None:
             kv = self.norm_kv(kv)
         if not tokens:

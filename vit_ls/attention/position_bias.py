@@ -160,7 +160,7 @@ class GridPositionBias(TokenBias):
         if self.global_local is None or self.global_global is None:
             return pairs.flatten(3).flatten(1, 2)
         (_, h, G), N = self.global_local.shape, height * width
-        to_patch, to_global, among = *self.global_local, self.global_global
+        (to_patch, to_global), among = self.global_local, self.global_global.view(h, G, G)
         if G > 1:
             to_global, among = to_global.flip(-1), among.flip(-1)
         # each number is written once, to where it is read: whole grids have many

@@ -10,7 +10,8 @@ from timm.layers.drop import drop_path
 from torch import Tensor, nn
 
 from vit_ls.attention import Convolutions, Place
-from vit_ls.ops.rows import by_rows, is_large
+from vit_ls.ops.rows import by_rows
+from vit_ls.ops.rules import is_large
 
 Activation = Literal["gelu", "quick_gelu"]
 """Of the MLP; quick_gelu is x * sigmoid(1.702 x)."""
@@ -59,32 +60,32 @@ class Block(nn.Module):
         drop_path_rate: float = 0.0,
     ) -> None:
         super().__init__()
-        dim, hidden = place.dim, int(spec.mlp_ratio * place.dim)
+        dim, self.hidden = place.dim, int(spec.mlp_ratio * place.dim)
         act_layer = _ACTIVATIONS[spec.activation]
         self.norm1 = nn.LayerNorm(dim, eps=spec.norm_eps, **place.on)
         self.attn = attention
         self.drop_path1 = ResidualDropPath(drop_path_rate)
         self.norm2 = nn.LayerNorm(dim, eps=spec.norm_eps, **place.on)
-        self.mlp = Mlp(dim, hidden, act_layer=act_layer, drop=place.proj_drop, **place.on)
+        self.mlp = Mlp(dim, self.hidden, act_layer=act_layer, drop=place.proj_drop, **place.on)
         self.drop_path2 = ResidualDropPath(drop_path_rate)
 
     def forward(self, x: Tensor, g: Tensor | None, shared: Any) -> tuple[Tensor, Tensor | None]:
         """Grid x [B,H,W,C] and global tokens g [B,G,C] or None -> the same shapes."""
         dx, dg = self.attn(self.norm1(x), None if g is None else self.norm1(g), shared)
         x, g = self.drop_path1(x, dx, g, dg)
-        row = x.shape[2] * self.mlp.fc1.out_features
+        row = x.shape[2] * self.hidden
         # not in training, where dropout must draw alike in both passes of a checkpoint
-        large = is_large(x, row) and not self.training
+        large = not self.training and is_large(x, row)
         if g is not None and not large:
             return self._feed_together(x, g)
-        dx = by_rows(self._feed, x, row) if large else self._feed(x)
+        dx = by_rows(self._feed, x, row) if large else self.mlp(self.norm2(x))
         return self.drop_path2(x, dx, g, None if g is None else self._feed(g))
 
     def _feed_together(self, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         """The MLP's branch of the grid and the few global tokens, at one go."""
         N = x.shape[0] * x.shape[1] * x.shape[2]
         t = torch.cat((x.flatten(0, 2), g.flatten(0, 1)))
-        d = self._feed(t)
+        d = self.mlp(self.norm2(t))
         if not self.training:
             t = t + d
             return t[:N].view(x.shape), t[N:].view(g.shape)

@@ -8,10 +8,6 @@ from torch import Tensor
 from vit_ls.ops import rules
 from vit_ls.ops.softmax_attention import merge_heads, split_heads
 
-PIECE = 2**25
-"""Bytes of the largest tensor of a piece. Memory of more than that glibc always gives back to
-Linux (`DEFAULT_MMAP_THRESHOLD_MAX`), which clears each page of the next one."""
-
 Rows = tuple[slice, slice]
 """Images, and rows of the grid in each."""
 
@@ -21,8 +17,8 @@ def by_rows(
 ) -> Tensor:
     """`function` of x; in inference of some rows of a large grid at a time.
 
-    With a gradient, in graphs, in exports, in traces and in recordings x is taken whole. Products of fewer rows
-    may differ in the last bits, and a hook on a module within sees pieces.
+    With a gradient, in graphs, in exports, in traces and in recordings x is taken whole. Products
+    of fewer rows may differ in the last bits, and a hook on a module within sees pieces.
 
     Args:
         function: Makes each row of that row alone: [B,H,...] -> [B,H,...].
@@ -30,7 +26,7 @@ def by_rows(
         row: Numbers that a row has in the largest tensor within.
         out: Where to write the result, x itself perhaps.
     """
-    if not is_large(x, row):
+    if not rules.is_large(x, row):
         return function(x) if out is None else out.copy_(function(x))
     for piece in pieces(x, row):
         some = function(x[piece])
@@ -39,16 +35,6 @@ def by_rows(
         out[piece] = some
     assert out is not None
     return out
-
-
-def is_large(x: Tensor, row: int) -> bool:
-    """Whether a grid x [B,H,...] with `row` numbers in each row is taken in pieces."""
-    # first what a graph or a trace must not be asked
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) is not Tensor:
-        return False
-    if x.shape[0] * x.shape[1] * row * x.element_size() <= PIECE or torch.is_grad_enabled():
-        return False
-    return rules.is_eager() and not rules.is_recording()
 
 
 def pieces(x: Tensor, row: int) -> Iterator[Rows]:
@@ -63,7 +49,7 @@ def pieces(x: Tensor, row: int) -> Iterator[Rows]:
 
 def rows_of_a_piece(x: Tensor, row: int) -> int:
     """How many rows with `row` numbers each fit into a piece, and one in any case."""
-    return max(PIECE // (row * x.element_size()), 1)
+    return max(rules.ROWS_PIECE // (row * x.element_size()), 1)
 
 
 def dynamic_projection_by_rows(logits: Tensor, kv: Tensor, *, num_heads: int) -> Tensor:

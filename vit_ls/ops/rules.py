@@ -44,6 +44,10 @@ PIECE = 2**21
 """Bytes of scores that inference on a CPU makes at a time for each of its threads: few enough to
 stay in the cache, and enough to be worth dividing among them. Measured with one thread and two."""
 
+ROWS_PIECE = 2**25
+"""Bytes of the largest tensor of a piece of a large grid. Memory of more than that glibc always
+gives back to Linux (`DEFAULT_MMAP_THRESHOLD_MAX`), which clears each page of the next one."""
+
 PIECE_THREADS = 16
 """Threads beyond these add nothing to a piece, whose memory would be large on large machines."""
 
@@ -88,11 +92,15 @@ class Plan(NamedTuple):
     """Of queries, keys, values and scores in inference on a CPU."""
     piece: int
     """Bytes of scores that it makes at a time there; 0 elsewhere, for all of them."""
+    large: bool
+    """Whether it takes a grid by some rows at a time."""
 
 
 def plan(x: Tensor, windows: str) -> Plan:
-    """That for queries like x, or for what a linear layer makes of x."""
-    return Plan(windows, dtype_of_products(x), piece() if in_plain_inference(x) else 0)
+    """That for queries like x [B,H,W,C], or for what a linear layer makes of x."""
+    bytes_of_piece = piece() if in_pieces(x) else 0
+    large = bytes_of_piece > 0 and is_large(x, 3 * x.shape[2] * x.shape[3])
+    return Plan(windows, dtype_of_products(x), bytes_of_piece, large)
 
 
 class _Sinks(threading.local):
@@ -202,6 +210,16 @@ def piece() -> int:
 def in_pieces(q: Tensor) -> bool:
     """Whether scores are made in pieces: in inference on a CPU that nothing looks into."""
     return in_plain_inference(q) and not _sinks.now
+
+
+def is_large(x: Tensor, row: int) -> bool:
+    """Whether a grid x [B,H,...] with `row` numbers in each row is taken in pieces."""
+    # first what a graph or a trace must not be asked
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(x) is not Tensor:
+        return False
+    if x.shape[0] * x.shape[1] * row * x.element_size() <= ROWS_PIECE or torch.is_grad_enabled():
+        return False
+    return is_eager() and not is_recording()
 
 
 def in_plain_inference(x: Tensor) -> bool:

@@ -116,7 +116,7 @@ def _is_large(q: Tensor, k: Tensor) -> bool:
 def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float) -> Tensor:
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
     if mask is not None:
-        mask = _numbers(mask, q.dtype)
+        mask = as_numbers(mask, q.dtype)
         # the sum of a forward that nothing has to remember takes no memory of its own
         scores = scores + mask if torch.is_grad_enabled() else scores.add_(mask)
     weights = softmax_float32(scores, -1)
@@ -124,7 +124,7 @@ def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float)
     return dropped(weights, drop) @ v
 
 
-def _numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """What a mask adds to scores."""
     if mask.dtype != torch.bool:
         return mask
@@ -141,7 +141,7 @@ def _products_in_pieces(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) ->
     scratch = Scratch(images * h * queries * K, dtype)
     x = q.new_empty(B, T, h, v.shape[-1]).transpose(1, 2)
     if mask is not None:
-        mask = _numbers(mask, q.dtype).expand(B, h, T, K)
+        mask = as_numbers(mask, q.dtype).expand(B, h, T, K)
     for i in range(0, B, images):
         few = slice(i, i + images)
         keys, values = k[few].to(dtype).contiguous(), v[few].to(dtype).contiguous()

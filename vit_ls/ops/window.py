@@ -7,8 +7,14 @@ from torch import Tensor
 from vit_ls.grid import halo_mask, partition_halo
 from vit_ls.ops import rules
 from vit_ls.ops.impl import IMPLEMENTATIONS, WHY_NOT
-from vit_ls.ops.impl.arguments import Positions, Windows, outside
-from vit_ls.ops.softmax_attention import attend, merge_heads, softmax_float32, split_heads
+from vit_ls.ops.impl.arguments import Positions, Windows
+from vit_ls.ops.softmax_attention import (
+    as_numbers,
+    attend,
+    merge_heads,
+    softmax_float32,
+    split_heads,
+)
 
 _PREPARED = {"gathered": "products", "products": "products", "tiled": "auto"}
 """Rows that are handed a mask, and what `attend` takes for them where there is no window."""
@@ -53,12 +59,13 @@ def window_attention(
             "Without a window there must be projected or global keys, "
             "got window=0, rank=0 and no global tokens."
         )
-    plan = windows.plan
+    if rules.is_recording():
+        windows = windows._replace(plan=None)
     name = impl
-    if plan is None or rules.is_recording():
+    if windows.plan is None:
         name = rules.choose_windows(impl, q, a * b * (a + 2 * sa) * (b + 2 * sb), drop)
     elif impl == "auto":
-        name = plan.windows
+        name = windows.plan.windows
     if name not in IMPLEMENTATIONS:
         raise ValueError(f"impl must be 'auto' or one of {sorted(IMPLEMENTATIONS)}, got {name!r}.")
     reason = WHY_NOT[name](q, drop) if name in WHY_NOT else None
@@ -67,8 +74,10 @@ def window_attention(
     if name in _PREPARED:
         if a == 0 and front is not None:
             return _attend_front(q, front, positions.front, num_heads, _PREPARED[name], drop)
-        if windows.mask is None or windows.valid is not None:
-            windows = windows._replace(mask=_seen(q, windows, alone=front is None))
+        E = 0 if front is None else front.shape[2]
+        if not _is_made(windows, num_heads, E, q):
+            mask = _seen(q, windows, alone=front is None)
+            windows = windows._replace(outside=_outside(mask, num_heads, E, q.dtype))
     return IMPLEMENTATIONS[name](q, kv, front, positions, windows, num_heads=num_heads, drop=drop)
 
 
@@ -90,9 +99,28 @@ def planned(
     name = rules.choose_windows("auto", x, a * b * (a + 2 * sa) * (b + 2 * sb), drop)
     plan = rules.plan(x, name)
     if name not in _PREPARED:
-        return windows._replace(plan=plan)
+        return windows._replace(plan=None)
     windows = windows._replace(mask=inside(x, windows), plan=plan)
-    return windows._replace(outside=outside(windows, num_heads, front, plan.dtype))
+    return windows._replace(outside=_outside(windows.mask, num_heads, front, plan.dtype))
+
+
+def _is_made(windows: Windows, num_heads: int, E: int, q: Tensor) -> bool:
+    """Whether what the mask adds to scores has been made, for such queries and E keys in front."""
+    if windows.plan is None or windows.valid is not None:
+        return False
+    made = windows.outside
+    if made is None:
+        return windows.mask is None
+    K = (windows.window[0] + 2 * windows.halo[0]) * (windows.window[1] + 2 * windows.halo[1])
+    return made.dtype == q.dtype and made.shape[2:] == (num_heads, 1, E + K)
+
+
+def _outside(mask: Tensor | None, num_heads: int, E: int, dtype: torch.dtype) -> Tensor | None:
+    """See `Windows.outside`: bool [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,N,h,1,E+K]."""
+    if mask is None:
+        return None
+    added = F.pad(as_numbers(mask.flatten(3, 4).flatten(1, 2)[:, :, None, None], dtype), (E, 0))
+    return added.expand(-1, -1, num_heads, -1, -1).contiguous()
 
 
 def inside(x: Tensor, windows: Windows) -> Tensor | None:

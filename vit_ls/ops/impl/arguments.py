@@ -17,15 +17,15 @@ class Windows(NamedTuple):
     halo: tuple[int, int]
     """(sa, sb), how far a window's keys reach beyond it, in tokens."""
     mask: Tensor | None = None
-    """Which keys a window sees, bool [1 or B,Nh,Nw,a+2sa,b+2sb], if that has been made already. An
-    implementation gets None where they are all of them, and never `valid` alone."""
+    """Which keys a window sees, bool [1 or B,Nh,Nw,a+2sa,b+2sb], if that has been made already."""
     valid: Tensor | None = None
     """Which tokens are real, bool [B,H,W]; None for all. The others receive no attention, and what
     comes out at them is finite and means nothing."""
     plan: Plan | None = None
     """What runs on this grid, if that has been decided already."""
     outside: Tensor | None = None
-    """`outside` of the mask, if that has been made already."""
+    """What that adds to scores [1 or B,N,h,1,E+K]: -inf on what is not seen, 0 on E keys in front.
+    An implementation gets None where there is nothing to add."""
 
 
 class Positions(NamedTuple):
@@ -41,21 +41,6 @@ class Positions(NamedTuple):
     """To the scores of the keys in front, the same for each query [h,E]."""
 
 
-def outside(windows: Windows, num_heads: int, E: int, dtype: torch.dtype) -> Tensor | None:
-    """What the mask adds to scores [1 or B,N,h,1,E+K]: -inf outside the grid, 0 for E in front."""
-    made = windows.outside
-    if made is not None and made.shape[2] == num_heads and made.dtype == dtype:
-        K = (windows.window[0] + 2 * windows.halo[0]) * (windows.window[1] + 2 * windows.halo[1])
-        if made.shape[4] == E + K:
-            return made
-    if windows.mask is None:
-        return None
-    # [1 or B,Nh,Nw,a+2sa,b+2sb] -> [1 or B,N,1,1,K]
-    mask = windows.mask.flatten(3, 4).flatten(1, 2)[:, :, None, None]
-    added = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -torch.inf)
-    return F.pad(added, (E, 0)).expand(-1, -1, num_heads, -1, -1).contiguous()
-
-
 def bias_of_keys(positions: Positions, E: int, K: int, dtype: torch.dtype) -> Tensor | None:
     """Added to the scores of E keys in front and of K of a window, [h,T or 1,E+K], or None."""
     bias, front = positions.bias, positions.front
@@ -67,15 +52,11 @@ def bias_of_keys(positions: Positions, E: int, K: int, dtype: torch.dtype) -> Te
 
 
 def added_to_scores(
-    windows: Windows,
-    positions: Positions,
-    num_heads: int,
-    front: tuple[int, int, int],
-    like: Tensor,
+    windows: Windows, positions: Positions, front: tuple[int, int, int], like: Tensor
 ) -> Tensor | None:
     """Mask and bias of (E, N, K) as one, in the dtype of `like`: [1 or B,N*h,T or 1,E+K]."""
     E, N, K = front
-    mask = outside(windows, num_heads, E, like.dtype)
+    mask = windows.outside
     bias = bias_of_keys(positions, E, K, like.dtype)
     if bias is not None:
         mask = bias.expand(1, N, -1, -1, -1) if mask is None else mask + bias

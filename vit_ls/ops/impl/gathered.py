@@ -29,7 +29,7 @@ def window_attention(
     keys = _tokens_of_windows(H, W, windows.window, windows.halo, q.device)
     E = 0 if front is None else front.shape[2]
     K, N = keys.shape
-    added = added_to_scores(windows, positions, num_heads, (E, N, K), q)
+    added = added_to_scores(windows, positions, (E, N, K), q)
     kv = kv.flatten(2, 3)
     if front is not None:
         first = torch.arange(E, device=q.device)[:, None].expand(-1, keys.shape[1])

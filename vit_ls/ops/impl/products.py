@@ -24,8 +24,8 @@ from vit_ls.grid import (
     partition_halo,
 )
 from vit_ls.ops import rules
-from vit_ls.ops.impl.arguments import Positions, Windows, bias_of_keys, outside
-from vit_ls.ops.rows import is_large, rows_of_a_piece
+from vit_ls.ops.impl.arguments import Positions, Windows, bias_of_keys
+from vit_ls.ops.rows import rows_of_a_piece
 from vit_ls.ops.rules import hand_over
 from vit_ls.ops.softmax_attention import Scratch, dropped, softmax_float32, split_heads
 
@@ -41,10 +41,9 @@ def window_attention(
     num_heads: int,
 ) -> Tensor:
     """See `vit_ls.ops.window_attention`, whose row of products this is."""
-    plan = windows.plan if windows.plan is not None else rules.plan(q, "products")
-    if drop == 0 and plan.piece and not rules.is_recording():
-        windows = windows._replace(plan=plan)
-        return _in_pieces(q, kv, front, positions, windows, num_heads)
+    plan = rules.plan(q, "products") if windows.plan is None else windows.plan
+    if drop == 0 and plan.piece:
+        return _in_pieces(q, kv, front, positions, windows._replace(plan=plan), num_heads)
     H, W = q.shape[1], q.shape[2]
     q = partition(q, windows.window)
     kv = partition_halo(kv.flatten(0, 1), windows.window, windows.halo).unflatten(0, (2, -1))
@@ -58,7 +57,7 @@ def window_attention(
     q = q * q.shape[-1] ** -0.5
     scores = q @ k.transpose(-2, -1)
     E = 0 if front is None else front.shape[2]
-    mask = outside(windows, num_heads, E, q.dtype)
+    mask = windows.outside
     bias = None if positions.bias is None else positions.bias[:, None].to(q.dtype)
     if mask is not None:  # [1 or B,N,h,1,E+K] -> [1 or B,h,N,1,K]
         mask = mask[..., E:].transpose(1, 2)
@@ -123,34 +122,35 @@ def _in_pieces(
 ) -> Tensor:
     """As `window_attention` without a gradient, some windows at a time."""
     (B, H, W, C), (window, halo, *_) = q.shape, windows
-    if not is_large(q, W * 3 * C):
+    assert windows.plan is not None
+    if not windows.plan.large:
+        whole = H % window[0] == 0 and W % window[1] == 0
         y = _of_padded(
-            *(pad_to_multiple(q, window), pad_halo(kv.flatten(0, 1), window, halo)),
+            q if whole else pad_to_multiple(q, window),
+            pad_halo(kv.flatten(0, 1), window, halo),
             *(front, positions, windows, num_heads),
         )
-        return crop(y, H, W)
+        return y if whole else crop(y, H, W)
     x = torch.empty_like(q, memory_format=torch.contiguous_format)
-    Nh, few = num_windows(H, window[0]), max(rows_of_a_piece(q, B * W * 3 * C) // window[0], 1)
+    Nh, Nw = num_windows(H, window[0]), num_windows(W, window[1])
+    few = max(rows_of_a_piece(q, B * W * 3 * C) // window[0], 1)
     for rows in (slice(n, min(n + few, Nh)) for n in range(0, Nh, few)):
         y = _of_padded(
             pad_halo_of_rows(q, window, (0, 0), rows),
             pad_halo_of_rows(kv.flatten(0, 1), window, halo, rows),
-            *(front, positions, _of_rows(windows, rows), num_heads),
+            *(front, positions, _of_rows(windows, rows, Nw), num_heads),
         )
         part = x[:, rows.start * window[0] : rows.stop * window[0]]
         part.copy_(y[:, : part.shape[1], :W])
     return x
 
 
-def _of_rows(windows: Windows, rows: slice) -> Windows:
-    """Some rows of windows."""
-    mask = windows.mask
-    if mask is None:
+def _of_rows(windows: Windows, rows: slice, Nw: int) -> Windows:
+    """Some rows of windows, Nw in each."""
+    made = windows.outside
+    if made is None:
         return windows
-    Nw, made = mask.shape[2], windows.outside
-    if made is not None:
-        made = made[:, rows.start * Nw : rows.stop * Nw]
-    return windows._replace(mask=mask[:, rows], outside=made)
+    return windows._replace(outside=made[:, rows.start * Nw : rows.stop * Nw])
 
 
 def _of_padded(
@@ -161,7 +161,7 @@ def _of_padded(
     windows: Windows,
     num_heads: int,
 ) -> Tensor:
-    """Of whole windows, padded as by `pad_to_multiple` and `pad_halo`; [2*B,...] keys and values."""
+    """Of whole windows: q padded as by `pad_to_multiple`, kv [2*B,...] as by `pad_halo`."""
     (B, _, _, C), (a, b) = q.shape, windows.window
     x = torch.empty_like(q, memory_format=torch.contiguous_format)
     tiles = _tiles(q, kv, front, x, positions, windows, num_heads)
@@ -178,9 +178,11 @@ def _of_padded(
     most = images * num_heads * rows * Nw
     scratch = Scratch(most * T * K, dtype)
     memory = torch.empty(most * (T + 2 * K) * C // num_heads, dtype=dtype)
-    bias = bias_of_keys(positions, E, K - E, dtype)
+    bias = None
+    if positions.bias is not None or positions.front is not None:
+        bias = bias_of_keys(positions, E, K - E, dtype)
     bias = None if bias is None else bias[:, None, None]  # [h,1,1,T or 1,E+K]
-    mask = outside(windows, num_heads, E, dtype)
+    mask = windows.outside
     if mask is not None:  # [1 or B,N,h,1,E+K] -> [1 or B,h,Nh,Nw,1,E+K]
         mask = mask.transpose(1, 2).unflatten(2, (Nh, Nw))
     for r in range(0, Nh, rows):

@@ -36,7 +36,7 @@ def window_attention(
         q = q + split_heads(positions.query.flatten(0, 1), num_heads)
     if positions.key is not None:
         k = k + _in_front(split_heads(positions.key.flatten(0, 1), num_heads), E)
-    mask = added_to_scores(windows, positions, num_heads, (E, N, K), q)
+    mask = added_to_scores(windows, positions, (E, N, K), q)
     # windows beside heads, so that one mask [N*h,T,K] serves the whole batch unexpanded
     x = attend(q.flatten(1, 2), k.flatten(1, 2), v.flatten(1, 2), mask, "fused", drop=drop)
     # [B,N*h,T,d] -> [B,Nh,Nw,h,a,b,d] -> [B,Nh,Nw,a,b,h,d] -> [B,H,W,h,d] -> [B,H,W,C]
