@@ -52,8 +52,8 @@ def pad_halo_of_rows(
 
 
 def _padding(x: Tensor, window: tuple[int, int]) -> tuple[int, int]:
-    H, W = x.shape[1], x.shape[2]
-    return num_windows(H, window[0]) * window[0] - H, num_windows(W, window[1]) * window[1] - W
+    (H, W), (a, b) = (x.shape[1], x.shape[2]), window
+    return (H + a - 1) // a * a - H, (W + b - 1) // b * b - W
 
 
 def _pad(x: Tensor, widths: list[int]) -> Tensor:
@@ -81,7 +81,7 @@ def cut_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tenso
     if halo[0] == 0 and halo[1] == 0:
         return cut(x, window)
     # on a CPU the backward pass of `unfold` takes several times as long
-    if not _in_a_graph(x) and _is_trained_on_a_cpu(x):
+    if torch.is_grad_enabled() and not _in_a_graph(x) and _is_trained_on_a_cpu(x):
         return _CutHalo.apply(x, window, halo)
     return _cut_halo(x, window, halo)
 
@@ -109,7 +109,7 @@ def add_halo(x: Tensor, window: tuple[int, int], halo: tuple[int, int]) -> Tenso
 
 def _is_trained_on_a_cpu(x: Tensor) -> bool:
     """Whether a gradient of x will be wanted; a trace cannot hold a gradient of Python's."""
-    return x.requires_grad and torch.is_grad_enabled() and x.is_cpu and not torch.jit.is_tracing()
+    return x.requires_grad and x.is_cpu and not torch.jit.is_tracing()
 
 
 class _CutHalo(torch.autograd.Function):

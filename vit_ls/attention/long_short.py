@@ -173,7 +173,9 @@ class LongShortAttention(nn.Module):
         del q, kv  # of a large grid: what follows wants their memory
         if global_q is None or tokens is None:
             return self.proj_drop(self.proj(y)), None
-        g = global_attention(global_q, tokens, seen, token_bias, num_heads=h, drop=drop)
+        g = global_attention(
+            *(global_q, tokens, seen, token_bias), num_heads=h, drop=drop, plan=shared.plan
+        )
         return self.proj_drop(self.proj(y)), self.proj_drop(self.proj(g))
 
     def _normed(

@@ -94,13 +94,15 @@ class Plan(NamedTuple):
     """Bytes of scores that it makes at a time there; 0 elsewhere, for all of them."""
     large: bool
     """Whether it takes a grid by some rows at a time."""
+    key: tuple[str, str, bool]
+    """Of the rules: device, precision, whether a backward pass follows."""
 
 
 def plan(x: Tensor, windows: str) -> Plan:
     """That for queries like x [B,H,W,C], or for what a linear layer makes of x."""
     bytes_of_piece = piece() if in_pieces(x) else 0
     large = bytes_of_piece > 0 and is_large(x, 3 * x.shape[2] * x.shape[3])
-    return Plan(windows, dtype_of_products(x), bytes_of_piece, large)
+    return Plan(windows, dtype_of_products(x), bytes_of_piece, large, _key(x))
 
 
 class _Sinks(threading.local):
@@ -155,7 +157,12 @@ def choose_windows(impl: str, q: Tensor, keys: int, drop: float = 0.0) -> str:
 
 
 def choose_attention(
-    impl: str, q: Tensor, k: Tensor, mask: Tensor | None = None, drop: float = 0.0
+    impl: str,
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None = None,
+    drop: float = 0.0,
+    plan: Plan | None = None,
 ) -> str:
     """For queries [B,h,T,d] and keys [B,h,K,d]: `impl`, or "fused" or "products" for "auto".
 
@@ -166,6 +173,7 @@ def choose_attention(
         mask: Added to the scores. One that learns is no matter of speed alone: PyTorch's fused
             kernel for CPUs has no gradient for it, and products take its place in any case.
         drop: Dropout of the weights.
+        plan: Of the grid that these are of, if there is one.
 
     Raises:
         ValueError: an unknown impl.
@@ -182,7 +190,8 @@ def choose_attention(
         return "fused"
     if mask is not None and mask.requires_grad and torch.is_grad_enabled() and q.is_cpu:
         return "products"
-    return "products" if q.shape[2] * k.shape[2] <= PRODUCTS.get(_key(q), 0) else "fused"
+    key = _key(q) if plan is None else plan.key
+    return "products" if q.shape[2] * k.shape[2] <= PRODUCTS.get(key, 0) else "fused"
 
 
 def _told(what: str, impl: str) -> str:

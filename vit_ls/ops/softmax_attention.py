@@ -15,6 +15,7 @@ def attend(
     mask: Tensor | None = None,
     impl: str = "auto",
     drop: float = 0.0,
+    plan: rules.Plan | None = None,
 ) -> Tensor:
     """softmax(q k^T / sqrt(d) + mask) v, with the softmax in float32 or wider.
 
@@ -32,6 +33,7 @@ def attend(
         impl: "fused", "products", or "auto" for the rules.
         drop: Probability that a weight of the softmax is dropped, in training; the others are
             scaled by 1 / (1 - drop). A recording gets them before.
+        plan: Of the grid that these are of, where that has been made.
 
     Returns:
         [B,h,T,d]
@@ -42,7 +44,7 @@ def attend(
     learned = mask
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
-    if rules.choose_attention(impl, q, k, mask, drop) == "products":
+    if rules.choose_attention(impl, q, k, mask, drop, plan) == "products":
         if drop == 0 and _is_large(q, k) and rules.in_pieces(q):
             return _products_in_pieces(q, k, v, mask)
         return _products(q, k, v, mask, drop)
@@ -121,7 +123,7 @@ def _products(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, drop: float)
         scores = scores + mask if torch.is_grad_enabled() else scores.add_(mask)
     weights = softmax_float32(scores, -1)
     hand_over("tokens", weights)
-    return dropped(weights, drop) @ v
+    return (dropped(weights, drop) if drop > 0 else weights) @ v
 
 
 def as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -239,6 +239,7 @@ def global_attention(
     *,
     num_heads: int,
     drop: float = 0.0,
+    plan: rules.Plan | None = None,
 ) -> Tensor:
     """The global tokens attend to each other and to the grid.
 
@@ -253,6 +254,7 @@ def global_attention(
         valid: Which tokens of the grid are real, bool [B,H,W]; None for all.
         num_heads: h.
         drop: Probability that a weight of the softmax is dropped, in training.
+        plan: Of the grid, if it has one.
 
     Returns:
         [B,G,C]
@@ -264,4 +266,4 @@ def global_attention(
             mask = torch.where(mask, bias, -torch.inf)
     # [2,B,G,C] and [2,B,H,W,C] -> [B,h,G+N,d]
     k, v = split_heads(torch.cat((kv, grid_kv.flatten(2, 3)), dim=2), num_heads)
-    return merge_heads(attend(split_heads(q, num_heads), k, v, mask, drop=drop))
+    return merge_heads(attend(split_heads(q, num_heads), k, v, mask, drop=drop, plan=plan))

@@ -6,12 +6,13 @@ from timm.layers import register_notrace_module
 from torch import Tensor, nn
 
 from vit_ls.attention import CompositeSlice, LongShort, Place
-from vit_ls.attention.composite_slice import SliceGeometry, SliceGrid
 from vit_ls.attention.long_short import KeyValueNorm, RecordedLongShort
 from vit_ls.attention.projections import LinearQKV
+from vit_ls.attention.slice_geometry import SliceGrid
 from vit_ls.grid import num_windows
 from vit_ls.ops import (
     Windows,
+    add_to_tokens,
     attend_slices,
     dynamic_projection,
     inside,
@@ -146,7 +147,7 @@ class SliceTokens(TokenAttention):
         self.slice_size = options.windows.window
         self.local_first = options.composition == "local_first"
         self.aggregation = options.aggregation
-        self.geometry = SliceGeometry(options, place)
+        self.geometry = options.shared(place)
         self.aggregate: nn.Linear | None = None
         if options.aggregation == "linear":
             L = self.slice_size[0] * self.slice_size[1]
@@ -175,23 +176,21 @@ class SliceTokens(TokenAttention):
             *(one.q, one.kv, one.prefix, positions, shared.windows),
             num_heads=self.num_heads, impl=self.impl, drop=self.drop,
         )  # fmt: skip
-        return y + self._among_slices(y if self.local_first else one.x, shared)
+        among = self._among_slices(y if self.local_first else one.x, shared)
+        return add_to_tokens(y, among, self.slice_size)
 
     def _among_slices(self, y: Tensor, shared: SliceGrid) -> Tensor:
-        """What slices that hold y [B,H,W,C] hand to each of their tokens [B,H,W,C]."""
+        """What slices that hold y [B,H,W,C] hand to their tokens [B,Nh,Nw,h,d]."""
         weight = None if self.aggregate is None else self.aggregate.weight
         s_bar = slice_embedding(y, shared.windows, weight, aggregation=self.aggregation)
         if self.slice_qkv is None:
-            q, *keys_values = self.project(s_bar)
-            kv, of_positions = torch.stack(keys_values), self._weight()
+            q, k, v = self.project(s_bar)
+            if shared.slice_pos is not None:
+                pos_q, pos_k = project_positions(shared.slice_pos, self._weight())
+                q, k = q + pos_q, k + pos_k
+            kv = torch.stack((k, v))
         else:
-            q, kv = self.slice_qkv(s_bar)
-            of_positions = self.slice_qkv.weight
-        pos_q, pos_k = None, None
-        if shared.slice_pos is not None:
-            pos_q, pos_k = project_positions(shared.slice_pos, of_positions)
+            q, kv = self.slice_qkv(s_bar, shared.slice_pos)
         return attend_slices(
-            *(q, kv, pos_q, pos_k),
-            num_heads=self.num_heads, slice_size=self.slice_size,
-            height=y.shape[1], width=y.shape[2], drop=self.drop,
-        )  # fmt: skip
+            q, kv, num_heads=self.num_heads, slice_size=self.slice_size, drop=self.drop
+        )
