@@ -6,7 +6,6 @@ is the attention of Vision Longformer (arXiv:2103.15358).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import methodcaller
 from typing import Any, Literal
 
 import torch
@@ -29,10 +28,6 @@ from vit_ls.ops import (
     window_halo,
 )
 from vit_ls.ops.rows import by_rows, dynamic_projection_by_rows
-
-_TOKENS = methodcaller("flatten", 0, -2)
-"""[...,C] -> [tokens,C]."""
-
 
 @dataclass(frozen=True)
 class LongShort:
@@ -183,7 +178,7 @@ class LongShortAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """LN_L of keys and of values [B,H,W,C] and, if any, [B,G,C]: [2,B,H,W,C] and [2,B,G,C]."""
         # one copy and one norm for all four, after which keys and values are one tensor each
-        kv = torch.cat(tuple(map(_TOKENS, (*grid, *tokens))))
+        kv = torch.cat([x.flatten(0, -2) for x in (*grid, *tokens)])
         if self.norm_kv is not None:
             kv = self.norm_kv(kv)
         if not tokens:
