@@ -29,6 +29,7 @@ from vit_ls.ops import (
 )
 from vit_ls.ops.rows import by_rows, dynamic_projection_by_rows
 
+
 @dataclass(frozen=True)
 class LongShort:
     """Options of long-short attention.

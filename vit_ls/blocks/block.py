@@ -76,7 +76,8 @@ class Block(nn.Module):
         row = x.shape[2] * self.hidden
         # not in training, where dropout must draw alike in both passes of a checkpoint
         large = not self.training and is_large(x, row)
-        if g is not None and not large:
+        # a trace counts FLOPs, and tokens that a stage drops are no part of them
+        if g is not None and not large and not torch.jit.is_tracing():
             return self._feed_together(x, g)
         dx = by_rows(self._feed, x, row) if large else self.mlp(self.norm2(x))
         return self.drop_path2(x, dx, g, None if g is None else self._feed(g))
