@@ -11,9 +11,10 @@ last column says where a rule chose one that is more than 10 % slower than the b
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +43,18 @@ TOKENS = {
 }
 
 
+class Shapes(NamedTuple):
+    """What is timed, by name."""
+
+    windows: Mapping[str, tuple[int, int, int, int, int, int, bool]]
+    """Side of the grid, dim, heads, window, halo, keys in front, whether there is a bias."""
+    tokens: Mapping[str, tuple[int, int, int, bool]]
+    """Tokens, heads, head_dim, whether there is a bias."""
+
+
+SHAPES = Shapes(WINDOWS, TOKENS)
+
+
 def main() -> None:
     """Write the table, and the file of `--out` if there is one."""
     parser = argparse.ArgumentParser("benchmarks.rules", description="Check the rules of speed.")
@@ -53,7 +66,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rows: list[tuple[str, ...]] = [COLUMNS]
     sys.stdout.write(" | ".join(COLUMNS) + "\n")
-    for row in _measure(args.batch_size, args.repeats, args.device):
+    for row in measured(args.batch_size, args.repeats, args.device):
         rows.append(row)
         sys.stdout.write(" | ".join(row) + "\n")
         sys.stdout.flush()
@@ -62,16 +75,23 @@ def main() -> None:
             csv.writer(file).writerows([*machine(args.device), *rows])
 
 
-def _measure(batch: int, repeats: int, device: str) -> Iterator[tuple[str, ...]]:
-    for precision in PRECISIONS:
+def measured(
+    batch: int,
+    repeats: int,
+    device: str,
+    shapes: Shapes = SHAPES,
+    precisions: tuple[str, ...] = PRECISIONS,
+) -> Iterator[tuple[str, ...]]:
+    """The rows, as they are measured."""
+    for precision in precisions:
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("medium" if " by " in precision else "highest")
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         try:
             for trained in (False, True):
                 how = {"dtype": dtype, "device": device, "requires_grad": trained}
-                for kind, name, chosen, calls in _calls(batch, how, trained):
-                    seconds = _least(calls, repeats, trained, device)
+                for kind, name, chosen, calls in calls_of(shapes, batch, how, trained=trained):
+                    seconds = least(calls, repeats, device, trained=trained)
                     best = min(seconds.values())
                     for impl, s in seconds.items():
                         mark = "*" if impl == chosen else ""
@@ -86,8 +106,18 @@ def _measure(batch: int, repeats: int, device: str) -> Iterator[tuple[str, ...]]
 Calls = dict[str, Callable[[], Tensor]]
 
 
-def _calls(batch: int, how: dict, trained: bool) -> Iterator[tuple[str, str, str, Calls]]:  # type: ignore[type-arg]  # keywords of torch.randn
-    for name, (side, dim, h, w, s, E, bias) in WINDOWS.items():
+def calls_of(
+    shapes: Shapes, batch: int, how: dict[str, Any], *, trained: bool
+) -> Iterator[tuple[str, str, str, Calls]]:
+    """Kind, name, what the rules choose, and a call of each implementation that runs here.
+
+    Args:
+        shapes: Of windows and of rows of tokens.
+        batch: Images.
+        how: Keywords of `torch.randn`.
+        trained: Whether a backward pass follows.
+    """
+    for name, (side, dim, h, w, s, E, bias) in shapes.windows.items():
         q = torch.randn(batch, side, side, dim, **how)
         kv = torch.randn(2, batch, side, side, dim, **how)
         front = torch.randn(2, batch, E, dim, **how) if E else None
@@ -102,7 +132,7 @@ def _calls(batch: int, how: dict, trained: bool) -> Iterator[tuple[str, str, str
                 calls[impl] = lambda a=arguments, h=h: window_attention(*a, num_heads=h)  # type: ignore[misc]
         with torch.set_grad_enabled(trained):
             yield "windows", name, rules.choose_windows("auto", q, w * w * K), calls
-    for name, (N, h, d, bias) in TOKENS.items():
+    for name, (N, h, d, bias) in shapes.tokens.items():
         q, k, v = (torch.randn(batch, N, h, d, **how).transpose(1, 2) for _ in "qkv")
         mask = torch.randn(1, h, N, N, **how) if bias else None
         calls = {
@@ -113,7 +143,9 @@ def _calls(batch: int, how: dict, trained: bool) -> Iterator[tuple[str, str, str
             yield "tokens", name, rules.choose_attention("auto", q, k, mask), calls
 
 
-def _least(calls: Calls, repeats: int, trained: bool, device: str) -> dict[str, float]:
+def least(calls: Calls, repeats: int, device: str, *, trained: bool) -> dict[str, float]:
+    """The least seconds of each, in turn; of a forward with its backward pass if trained."""
+
     def run(call: Callable[[], Tensor]) -> None:
         with torch.set_grad_enabled(trained):
             output = call()

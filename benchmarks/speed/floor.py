@@ -62,7 +62,7 @@ def _of_convolution(output: Tensor, weight: Tensor) -> Product:
 def products_of(subject: Subject, mode: str, batch: int, size: int) -> Counter[Product]:
     """The products of a forward or a training step, found without computing any."""
     with explicit_attention():
-        model = create(subject._replace(change=""), size, "meta").train(mode == "step")
+        model = create(subject, size, "meta").train(mode == "step")
         images = torch.empty(batch, 3, size, size, device="meta")
         with _Record() as record:
             loss = model(images).sum()

@@ -30,6 +30,8 @@ class Subject(NamedTuple):
     """"plain" for the plain formulation, "fused" for `vit_ls.fuse`."""
     replaced: tuple[int, ...] | None = None
     """Windows of 14 take the place of its attention, but for that of these blocks."""
+    sized: bool = True
+    """Whether it asks for the size of its images."""
 
 
 SUBJECTS = {
@@ -40,6 +42,7 @@ SUBJECTS = {
     "vil_ls_small long_short": Subject("vil_ls_small", {"attention": "long_short"}),
     "swin_small": Subject("swin_small_patch4_window7_224"),
     "swin_small fused": Subject("swin_small_patch4_window7_224", change="fused"),
+    "cst_vil_medium": Subject("cst_vil_medium"),
     "swin_base": Subject("swin_base_patch4_window7_224"),
     "hiera_small": Subject("hiera_small_224"),
     "cvt_ls_13": Subject("cvt_ls_13"),
@@ -60,14 +63,16 @@ SUBJECTS = {
     "dinov3_small third kept": Subject(
         "vit_small_patch16_dinov3", {"num_classes": CLASSES}, replaced=THIRD
     ),
+    "convnext_small": Subject("convnext_small", sized=False),
 }
 """cvt_21 is the paper's baseline: full attention whose keys and values have no stride."""
 
 
 def create(subject: Subject, size: int, device: str) -> nn.Module:
     """The model with position tables of its own for images of this side."""
+    sized: dict[str, Any] = {"img_size": size} if subject.sized else {}
     with torch.device(device):
-        model = timm.create_model(subject.model, img_size=size, **subject.options)
+        model = timm.create_model(subject.model, **sized, **subject.options)
         if subject.replaced is not None:
             vit_ls.replace_attention(model, vit_ls.LongShort(14, 0), keep=subject.replaced)
         return model
@@ -86,12 +91,19 @@ def run(
     model = create(subject, images.shape[-1], images.device.type).train(mode == "step")
     if subject.change == "fused":
         model = vit_ls.fuse(model)
+    return call_of(model, subject, setting, mode, images, onnx_dir), model
+
+
+def call_of(
+    model: nn.Module, subject: Subject, setting: str, mode: str, images: Tensor, onnx_dir: Path
+) -> Callable[[], Any]:
+    """As `run`, of a model that is there."""
     if setting in RUNTIMES:
         path = onnx_dir / f"{subject.model}-{subject.change}-{_identity(subject, images)}.onnx"
-        return _in_runtime(model, setting, path, images), model
+        return _in_runtime(model, setting, path, images)
     if mode == "forward":
-        return _forward(model, subject, setting, images), model
-    return _step(model, subject, setting, images), model
+        return _forward(model, subject, setting, images)
+    return _step(model, subject, setting, images)
 
 
 def _forward(model: nn.Module, subject: Subject, setting: str, images: Tensor) -> Callable[[], Any]:

@@ -13,7 +13,10 @@ from tolerances import TOLERANCE
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
-from benchmarks.triton_kernel import Shape, calls, compile_call, inputs, shapes, specs
+from benchmarks.gpu.compiled import calls, compile_call
+from benchmarks.gpu.kernels import differentiated as attend
+from benchmarks.gpu.kernels import widened
+from benchmarks.gpu.shapes import Shape, inputs, shapes, specs
 from vit_ls.ops import Positions, Windows, long_short_attention, rules, use_implementation
 from vit_ls.ops.impl import dense, triton
 from vit_ls.ops.impl.triton import launch, operators, support, tiles
@@ -25,7 +28,6 @@ KERNELS = ("kernels", "queries", "keys")
 PLAIN = Shape((3, 3), (1, 1), 8, 5, True, False, False)
 FRONT_BIAS = PLAIN._replace(front_bias=True)
 POSITIONS = Shape((4, 2), (2, 1), 8, 3, True, True, True)
-NAMES = ("q", "kv", "front", "bias", "query_pos", "key_pos", "front_bias")
 
 
 @pytest.fixture
@@ -64,37 +66,11 @@ def interpreted(monkeypatch):
     forget()
 
 
-def attend(attention, given, valid=None):
-    """The output at valid tokens, and the gradients of all that is there, by name."""
-    given = given._replace(
-        **{
-            name: x.detach().requires_grad_()
-            for name, x in zip(NAMES, given, strict=False)
-            if x is not None
-        }
-    )
-    q, kv, front, bias, query_pos, key_pos, front_bias, _, window, halo, h = given
-    positions = Positions(bias, query_pos, key_pos, front_bias)
-    out = attention(q, kv, front, positions, Windows(window, halo, valid=valid), num_heads=h)
-    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out.dtype)
-    if valid is not None:
-        out = out * valid[..., None]
-    leaves = {name: getattr(given, name) for name in NAMES if getattr(given, name) is not None}
-    grads = torch.autograd.grad(
-        (out * weights).sum(), list(leaves.values()), allow_unused=True, materialize_grads=True
-    )
-    return {"out": out, **dict(zip(leaves, grads, strict=True))}
-
-
 def check(shape, dtype=torch.float32, *, grid, batch=1, heads=1, valid=None):
     given = inputs(shape, dtype, batch=batch, grid=grid, heads=heads, device="cpu")
-    wide = given._replace(
-        **{name: x.double() for name, x in zip(NAMES, given, strict=False) if x is not None}
-    )
-    expected, actual = (
-        attend(dense.window_attention, wide, valid),
-        attend(triton.window_attention, given, valid),
-    )
+    given = given._replace(valid=valid)
+    expected = attend(dense.window_attention, widened(given))
+    actual = attend(triton.window_attention, given)
     for name, e in expected.items():
         assert actual[name].dtype == dtype
         scale = e.abs().max().clamp_min(1)
