@@ -30,7 +30,7 @@ WHAT = {
     "sequence": ("Cost of a block by length", "benchmarks.sequence", "sequences"),
     "sequence_runs": ("Trainings on sequences", "papers.sequence.compare", "sequences"),
     "speed": ("Whole models", "benchmarks.speed", "speed"),
-    "triton_kernel": ("Registers and memory of kernels", "benchmarks.triton_kernel", "kernels"),
+    "triton_kernel": ("Registers and memory of kernels", "benchmarks.gpu.compiled", "kernels"),
 }
 """By how a file's name begins: what it measures, the program that wrote it, and its evidence."""
 

@@ -90,6 +90,7 @@ def run_slice(plan: Plan, letter: str, seconds: float) -> None:
         left = max(end - time.monotonic(), 0)
         status = _run(plan, command(plan, letter, first, left), left + GRACE)
         if status == DONE:
+            at_hand(plan).unlink(missing_ok=True)
             return
         if not at_hand(plan).exists():
             plan.failed(letter, "all cases", f"the process ended with status {status}.")

@@ -101,8 +101,15 @@ def _row(
 
 def compile_call(call: launch.Call, arch: int) -> dict[str, int]:
     """Compile a launch of tensors on the meta device for sm_`arch`: what it takes."""
-    import triton  # only what compiles needs it
-    from triton.backends.compiler import GPUTarget
+    from triton.backends.compiler import GPUTarget  # only what compiles needs it
+
+    made = compiled(call, GPUTarget("cuda", arch, 32))
+    return {**_assemble(made.asm["ptx"], arch), "shared_bytes": made.metadata.shared}
+
+
+def compiled(call: launch.Call, target: Any) -> Any:
+    """What Triton makes of a launch of tensors on the meta device, for a `GPUTarget`."""
+    import triton
     from triton.compiler import ASTSource
 
     kernel = getattr(launch.kernels_of(call.module), call.kernel)
@@ -115,12 +122,8 @@ def compile_call(call: launch.Call, arch: int) -> dict[str, int]:
             values[name] = value
         elif isinstance(value, Tensor) or (isinstance(value, int) and value % 16 == 0):
             hints[(place,)] = [["tt.divisibility", 16]]
-    compiled = triton.compile(
-        ASTSource(kernel, signature, values, hints),
-        target=GPUTarget("cuda", arch, 32),
-        options=call.options(),
-    )
-    return {**_assemble(compiled.asm["ptx"], arch), "shared_bytes": compiled.metadata.shared}
+    source = ASTSource(kernel, signature, values, hints)
+    return triton.compile(source, target=target, options=call.options())
 
 
 def _type(value: Any) -> str:

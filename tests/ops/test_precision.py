@@ -44,9 +44,9 @@ SWITCHES = [
     *(pytest.param(switch, marks=needs_new) for switch in NEW_SWITCHES),
 ]
 
-# Importing takes seconds, so that one process imports, and a fork of it is the fresh process.
+# One process takes all switches in turn; after each, all that PyTorch tells is as at the start.
 CODE = """
-import json, os, sys, traceback, warnings
+import json, sys, traceback, warnings
 warnings.simplefilter("ignore")
 import timm, torch, vit_ls
 from vit_ls.config import DataConfig
@@ -92,16 +92,39 @@ def run(switch):
     forwards()
     return found
 
+def parts():
+    b = torch.backends
+    yield from (b, b.cuda.matmul, b.cudnn, b.cudnn.conv, b.cudnn.rnn)
+    yield from (b.mkldnn, b.mkldnn.matmul, b.mkldnn.conv, b.mkldnn.rnn)
+
+def told():
+    new = [part.fp32_precision for part in parts()] if NEW else []
+    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    return new, torch.get_float32_matmul_precision(), tf32
+
+def put_back():
+    # the new switches, what the old ones remember, and what those have changed of the new ones
+    put_new()
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+    put_new()
+
+def put_new():
+    for part, value in zip(parts() if NEW else (), START[0]):
+        if part.fp32_precision != value:
+            part.fp32_precision = value
+
+NEW = hasattr(torch.backends, "fp32_precision")
+START = told()
 for switch in json.loads(sys.argv[1]):
-    sys.stdout.flush()
-    if os.fork() == 0:
-        try:
-            said = run(switch)
-        except BaseException:
-            said = traceback.format_exc()[-1500:]
-        print(json.dumps([switch, said]), flush=True)
-        os._exit(0)
-    os.wait()
+    try:
+        said = run(switch)
+    except BaseException:
+        said = traceback.format_exc()[-1500:]
+    put_back()
+    if told() != START:
+        said = f"the switches were {START}, are {told()}"
+    print(json.dumps([switch, said]), flush=True)
 """
 
 

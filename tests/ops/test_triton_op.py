@@ -13,7 +13,7 @@ from tolerances import TOLERANCE
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
-from benchmarks.gpu.compiled import calls, compile_call
+from benchmarks.gpu.compiled import calls, compile_call, compiled
 from benchmarks.gpu.kernels import differentiated as attend
 from benchmarks.gpu.kernels import widened
 from benchmarks.gpu.shapes import Shape, inputs, shapes, specs
@@ -408,6 +408,20 @@ def test_a_kernel_compiles_for_a_gpu_without_one_and_spills_no_register():
     assert used["registers"] > 0
     assert used["shared_bytes"] > 0
     assert used["spill_bytes"] == 0
+
+
+@needs_triton
+@pytest.mark.parametrize(("arch", "lanes"), [("gfx942", 64), ("gfx1100", 32)])
+def test_a_kernel_compiles_for_amds_gpus_without_one(arch, lanes, monkeypatch):
+    if reason := support.too_old():
+        pytest.skip(reason)
+    from triton.backends.compiler import GPUTarget
+
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    shape = Shape((2, 2), (1, 1), 16, 5, True, False, False)
+    given = inputs(shape, torch.float32, batch=2, grid=(6, 6), heads=2, device="meta")
+    made = compiled(calls(given)[0], GPUTarget("hip", arch, lanes))
+    assert "amdgcn" in made.asm
 
 
 def test_the_shapes_are_those_of_every_registered_model():
