@@ -100,6 +100,11 @@ def fit_temperature(logits: Array, labels: Array) -> float | None:
     Returns:
         None where it runs away: no temperature is best.
     """
+    own = logits[np.arange(len(labels)), labels]
+    # The likelihood has a best temperature where some class is not the best one (else the colder
+    # the better), and where classes have more than the mean logit (else the hotter the better).
+    if (own >= logits.max(axis=1)).all() or own.mean() <= logits.mean():
+        return None
     found = optimize.minimize_scalar(
         lambda log: log_losses(logits, labels, float(np.exp(log))).mean(),
         bounds=(np.log(_COLDEST), np.log(_HOTTEST)),

@@ -16,6 +16,8 @@ Array = NDArray[Any]
 
 RECALL = 0.95
 ROUNDS = 1000
+_AT_ONCE = 10**6
+"""Images that are drawn at once."""
 
 
 class Measures(NamedTuple):
@@ -36,7 +38,8 @@ class Measures(NamedTuple):
 
 def measures(known: Array, unknown: Array) -> Measures:
     """All four from the scores of known and unknown images."""
-    return _measures(*_counts(known, unknown))
+    found = _measures(*(counts[None] for counts in _counts(known, unknown)))
+    return Measures(*(float(part[0]) for part in found))
 
 
 def intervals(known: Array, unknown: Array, *, rounds: int = ROUNDS) -> dict[str, Interval]:
@@ -46,19 +49,27 @@ def intervals(known: Array, unknown: Array, *, rounds: int = ROUNDS) -> dict[str
         Without bounds where there is one image of a kind alone, which says nothing of others.
     """
     groups, size = _groups(known, unknown)
-    value = _measures(*_counts(known, unknown))
+    value = measures(known, unknown)
     if min(len(known), len(unknown)) < 2:
         return {n: Interval(100 * v, None, None) for n, v in value._asdict().items()}
     rng = np.random.Generator(np.random.PCG64(0))
+    step = max(1, _AT_ONCE // (len(known) + len(unknown)))
     drawn = []
-    for _ in range(rounds):
-        some = [np.bincount(rng.choice(own, len(own)), minlength=size) for own in groups]
-        drawn.append(_measures(*some))
-    low, high = np.percentile(np.array(drawn), [2.5, 97.5], axis=0)
+    for start in range(0, rounds, step):
+        times = min(step, rounds - start)
+        drawn.append(np.array(_measures(*(_drawn(rng, own, size, times) for own in groups))))
+    low, high = np.percentile(np.concatenate(drawn, axis=1), [2.5, 97.5], axis=1)
     return {
         name: Interval(100 * one, 100 * float(a), 100 * float(b))
         for (name, one), a, b in zip(value._asdict().items(), low, high, strict=True)
     }
+
+
+def _drawn(rng: np.random.Generator, groups: Array, size: int, times: int) -> Array:
+    """How many images there are at each score, in each of some draws: [times, size]."""
+    some = groups[rng.integers(len(groups), size=(times, len(groups)))]
+    places = some + size * np.arange(times)[:, None]
+    return np.bincount(places.ravel(), minlength=size * times).reshape(times, size)
 
 
 def average_precision(known: Array, unknown: Array) -> float:
@@ -82,20 +93,24 @@ def _counts(known: Array, unknown: Array) -> tuple[Array, Array]:
     return np.bincount(inside, minlength=size), np.bincount(outside, minlength=size)
 
 
-def _measures(known: Array, unknown: Array) -> Measures:
-    """Of how many known and unknown images there are at each score, rising."""
-    rejected, caught = np.cumsum(known), np.cumsum(unknown)
-    fpr, tpr = rejected / rejected[-1], caught / caught[-1]
-    auroc = integrate.trapezoid(np.append(0.0, tpr), np.append(0.0, fpr))
-    fpr95 = fpr[np.argmax(tpr >= RECALL)]
-    above, below = (np.cumsum(counts[::-1]) for counts in (known, unknown))
-    return Measures(
-        float(auroc), float(fpr95), _area(above, above + below), _area(caught, caught + rejected)
-    )
+def _measures(known: Array, unknown: Array) -> tuple[Array, Array, Array, Array]:
+    """`Measures` of how many images there are at each score, rising: [draws, scores] each."""
+    rejected, caught = known.cumsum(axis=1), unknown.cumsum(axis=1)
+    fpr, tpr = rejected / rejected[:, -1:], caught / caught[:, -1:]
+    auroc = integrate.trapezoid(_after(0, tpr), _after(0, fpr))
+    first = np.argmax(tpr >= RECALL, axis=1)
+    above, below = (counts[:, ::-1].cumsum(axis=1) for counts in (known, unknown))
+    areas = _area(above, above + below), _area(caught, caught + rejected)
+    return auroc, fpr[np.arange(len(fpr)), first], *areas
 
 
-def _area(hits: Array, chosen: Array) -> float:
+def _area(hits: Array, chosen: Array) -> Array:
     """Under precision over recall, from no recall at full precision on."""
-    some = chosen > 0  # a draw may lack the images at the end
-    precision = np.append(1.0, hits[some] / chosen[some])
-    return float(integrate.trapezoid(precision, np.append(0.0, hits[some] / hits[-1])))
+    # A draw may lack the images at the end: there is no recall yet, and nothing under it.
+    precision = np.where(chosen > 0, hits / np.maximum(chosen, 1), 1.0)
+    area: Array = integrate.trapezoid(_after(1, precision), _after(0, hits / hits[:, -1:]))
+    return area
+
+
+def _after(first: float, values: Array) -> Array:
+    return np.concatenate([np.full((len(values), 1), first), values], axis=1)
