@@ -10,15 +10,9 @@ from pathlib import Path
 from robustness.errors import ending
 from robustness.files import write_atomically
 from robustness.reporting.abstaining import abstaining
-from robustness.reporting.analysis import (
-    Run,
-    analyse,
-    compare_pairs,
-    per_class_csv,
-    to_json,
-    to_markdown,
-)
+from robustness.reporting.analysis import analyse, compare_pairs
 from robustness.reporting.comparison import distinct_names
+from robustness.reporting.runs import Run, per_class_csv, to_json, to_markdown
 from robustness.reporting.unknown import unknown
 
 

@@ -13,9 +13,9 @@ from robustness.data.own import read_benchmark
 from robustness.data.sources import Places
 from robustness.errors import ending
 from robustness.files import write_atomically
-from robustness.reporting.analysis import Run
 from robustness.reporting.comparison import distinct_names
 from robustness.reporting.page import WorstImage, to_html
+from robustness.reporting.runs import Run
 from vit_ls.config import ConfigError
 
 _SIDE = 160

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from robustness.gates import worse
 from robustness.gates.limits import Limit
-from robustness.reporting.analysis import Run
+from robustness.reporting.runs import Run
 from robustness.rules.metrics import metrics
 from robustness.rules.results import Gate, Report
 from vit_ls.config import ConfigError

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from robustness.reporting.analysis import Run
 from robustness.reporting.comparison import Row, differences, headlines, side_by_side
+from robustness.reporting.runs import Run
 from robustness.rules import statistics
 from robustness.rules.metrics import Metric
 from robustness.rules.results import Gate

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from robustness.data import labels
-from robustness.reporting.analysis import Line, Run
+from robustness.reporting.runs import Line, Run
 from robustness.rules import confidence as rules
 from robustness.rules.confidence import Array
 from robustness.rules.results import Result

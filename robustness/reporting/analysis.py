@@ -1,21 +1,17 @@
 """Everything that is made of kept predictions, without running a model again."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
 from robustness.corruptions import CORRUPTIONS
 from robustness.data.benchmarks import IN_MCE, PERTURBATIONS, SINGLE
+from robustness.data.gaps import some
 from robustness.reporting.comparison import BY_NAME, differences, verified
 from robustness.reporting.published import published_pairs
-from robustness.reporting.report import read_report
-from robustness.rules import statistics
+from robustness.reporting.runs import Line, Run
+from robustness.rules import effective, statistics
 from robustness.rules.metrics import (
     alexnet,
     alexnet_flips,
@@ -24,83 +20,15 @@ from robustness.rules.metrics import (
     mean_errors,
 )
 from robustness.rules.results import Report, Result
-from robustness.running import predictions
+from robustness.rules.statistics import Array
 from robustness.running.predictions import Table
-from vit_ls.config import ConfigError
-from vit_ls.style import markdown_table
-
-
-@dataclass(frozen=True)
-class Line:
-    """One number of the analysis.
-
-    Attributes:
-        benchmark: Name of the row of benchmarks.
-        cell: Cell, corruption or family; empty for the whole benchmark.
-        name: What it is.
-        value: In percent, or what its name says.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
-        note: What must stand beside it.
-    """
-
-    benchmark: str
-    cell: str
-    name: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    note: str = ""
-
-
-class Run:
-    """A report with its predictions.
-
-    Args:
-        folder: Output folder of a run.
-        report: Of that run; None to read it there.
-    """
-
-    def __init__(self, folder: Path, report: Report | None = None) -> None:
-        self.folder = folder
-        self.report: Report = report or read_report(folder / "report.json")
-
-    @classmethod
-    def at(cls, path: Path) -> "Run":
-        """The run of a folder, or of a report in its folder."""
-        return cls(path) if path.is_dir() else cls(path.parent, read_report(path))
-
-    def tables(self, result: Result) -> dict[str, Table]:
-        """The predictions of the whole cells of a result.
-
-        Raises:
-            ConfigError: They are missing, damaged or of another run.
-        """
-        return {c: self.table(result, c) for c in result.cells if result.whole(c) is not None}
-
-    def table(self, result: Result, cell: str) -> Table:
-        """The predictions of one whole cell.
-
-        Raises:
-            ConfigError: They are missing, damaged or of another run.
-        """
-        counts = result.whole(cell)
-        assert counts is not None
-        table = predictions.read(self.folder, result.benchmark, cell)
-        where = f"{self.folder}: the predictions of {result.benchmark} {cell} are of another run"
-        if (len(table.names), int(table.right.sum())) != (counts["images"], counts["top1"]):
-            raise ConfigError(
-                f"{where}: {int(table.right.sum())}/{len(table.names)} right, "
-                f"the report has {counts['top1']}/{counts['images']}."
-            )
-        if "flips" in counts and (table.flips is None or table.flips.sum() != counts["flips"]):
-            raise ConfigError(f"{where}: they have not the {counts['flips']} flips of the report.")
-        return table
 
 
 def analyse(run: Run) -> list[Line]:
     """Calibration, response-rate curve, bootstrap intervals, families, effective robustness."""
     lines: list[Line] = []
+    val = run.report.result("imagenet-val")
+    clean = run.table(val, "all") if val and val.whole("all") else None
     for result in run.report.results:
         if result.numbers == "unknown":
             continue  # its images have no class to be right about
@@ -112,7 +40,7 @@ def analyse(run: Run) -> list[Line]:
             lines += _of_cell(result, cell, tables[cell])
         lines += _lost_to_attacks(result, tables)
         if corruptions_of(result):
-            lines += _of_corruptions(result, tables)
+            lines += _of_corruptions(result, tables, clean)
         if result.numbers == "in9":
             lines += _background_gap(result, tables)
     return lines + list(_effective(run.report))
@@ -141,18 +69,35 @@ def compare_pairs(first: Run, second: Run) -> list[Line]:
             if a.flips is not None and b.flips is not None:
                 counts = result.whole(cell) or {}
                 steps = counts["comparisons"] / counts["images"]
-                less = [(a.flips - b.flips) / steps]
-                found = statistics.bootstrap(less, [100.0], paired=True)
+                less = (a.flips - b.flips) / steps
                 name = "difference of flip probability"
-                lines.append(Line(result.benchmark, cell, name, *found, note=how[2:]))
+                lines.append(_drawn(result, cell, name, [less], [100.0], how[2:]))
                 continue
             test = statistics.mcnemar(a.right, b.right)
             note = f"right alone: {test.first_alone} and {test.second_alone}{how}"
             lines.append(Line(result.benchmark, cell, "McNemar p", test.p, note=note))
-            gain = [a.right.astype(float) - b.right.astype(float)]
-            found = statistics.bootstrap(gain, [100.0], paired=True)
-            lines.append(Line(result.benchmark, cell, "difference of top-1", *found, note=how[2:]))
+            gain = a.right.astype(float) - b.right.astype(float)
+            lines.append(_drawn(result, cell, "difference of top-1", [gain], [100.0], how[2:]))
     return lines
+
+
+def _drawn(
+    result: Result,
+    cell: str,
+    name: str,
+    cells: Sequence[Array],
+    weights: Sequence[float],
+    note: str,
+    *,
+    paired: bool = True,
+) -> Line:
+    """A weighted sum of means with its interval; where no image differs, what may still do."""
+    found = statistics.bootstrap(cells, weights, paired=paired)
+    images = min(map(len, cells))
+    if found.low is None and images > 1:
+        most = f"no image differs: at most {statistics.at_most(images):.2f} % of others do"
+        note = "; ".join(filter(None, [note, most]))
+    return Line(result.benchmark, cell, name, *found, note=note)
 
 
 def _of_cell(result: Result, cell: str, table: Table) -> Iterator[Line]:
@@ -165,15 +110,18 @@ def _of_cell(result: Result, cell: str, table: Table) -> Iterator[Line]:
         value = statistics.calibration_error(confidence, right, as_scripts=as_scripts)
         yield Line(result.benchmark, cell, name, value, note=few if value is None else "")
     yield Line(result.benchmark, cell, "AURRA", statistics.aurra(confidence, right))
+    never = statistics.never_right(table.label, right)
+    if never:
+        note = f"swapped or moved? so many are not chance: {some([str(k) for k in never])}"
+        yield Line(result.benchmark, cell, "classes never right, count", len(never), note=note)
 
 
 def _lost_to_attacks(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
     """Clean top-1 less robust top-1, on the same images."""
     for cell in [cell for cell in result.attacks if cell in tables and SINGLE[0] in tables]:
         lost = tables[SINGLE[0]].right.astype(float) - tables[cell].right
-        found = statistics.bootstrap([lost], [100.0], paired=True)
         note = f"{result.attacks[cell]}; bootstrap over images"
-        yield Line(result.benchmark, cell, "top-1 lost to the attack", *found, note=note)
+        yield _drawn(result, cell, "top-1 lost to the attack", [lost], [100.0], note)
 
 
 def _of_flips(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
@@ -183,18 +131,18 @@ def _of_flips(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
         counts = result.whole(cell)
         if counts is not None and table.flips is not None:
             shares[cell] = table.flips / (counts["comparisons"] / counts["images"])
-            found = statistics.bootstrap([shares[cell]], [100.0], paired=True)
             note = "bootstrap over videos"
-            yield Line(result.benchmark, cell, "flip probability", *found, note=note)
+            yield _drawn(result, cell, "flip probability", [shares[cell]], [100.0], note)
     if all(cell in shares for cell in PERTURBATIONS):
         weights = [100 / alexnet_flips()[cell] / len(PERTURBATIONS) for cell in PERTURBATIONS]
         paired = len({tables[cell].names for cell in PERTURBATIONS}) == 1
         cells = [shares[cell] for cell in PERTURBATIONS]
-        found = statistics.bootstrap(cells, weights, paired=paired)
-        yield Line(result.benchmark, "", "mFR", *found, note="bootstrap over videos")
+        yield _drawn(result, "", "mFR", cells, weights, "bootstrap over videos", paired=paired)
 
 
-def _of_corruptions(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
+def _of_corruptions(
+    result: Result, tables: dict[str, Table], clean: Table | None
+) -> Iterator[Line]:
     errors = mean_errors(result)
     families: dict[str, list[str]] = {}
     for name in errors:
@@ -210,6 +158,9 @@ def _of_corruptions(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
     if result.numbers == "mce":
         scales = {name: 1 / alexnet().mean[name] for name in IN_MCE}
         yield _interval(result, tables, list(IN_MCE), "mCE", scales)
+        if clean is not None:
+            above = {name: 1 / (alexnet().mean[name] - alexnet().clean) for name in IN_MCE}
+            yield _interval(result, tables, list(IN_MCE), "relative mCE", above, clean)
 
 
 def _interval(
@@ -218,7 +169,9 @@ def _interval(
     corruptions: Sequence[str],
     name: str,
     scales: dict[str, float],
+    clean: Table | None = None,
 ) -> Line:
+    """Interval of a weighted mean of errors, less the clean error with the same weights."""
     cells, weights = [], []
     names = set()
     for corruption in corruptions:
@@ -227,9 +180,12 @@ def _interval(
             names.add(tables[cell].names)
             cells.append((~tables[cell].right).astype(float))
             weights.append(100 * scales[corruption] / len(own) / len(corruptions))
-    found = statistics.bootstrap(cells, weights, paired=len(names) == 1)
+    if clean is not None:
+        names.add(clean.names)
+        cells.append((~clean.right).astype(float))
+        weights.append(-sum(weights))
     note = "bootstrap over images" + ("" if len(names) == 1 else ", each cell by itself")
-    return Line(result.benchmark, "", name, *found, note=note)
+    return _drawn(result, "", name, cells, weights, note, paired=len(names) == 1)
 
 
 def _background_gap(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
@@ -238,8 +194,8 @@ def _background_gap(result: Result, tables: dict[str, Table]) -> Iterator[Line]:
     same, rand = tables["mixed_same"], tables["mixed_rand"]
     cells = [same.right.astype(float), rand.right.astype(float)]
     paired = same.names == rand.names
-    found = statistics.bootstrap(cells, [100.0, -100.0], paired=paired)
-    yield Line(result.benchmark, "", "BG-gap", *found, note="bootstrap over images")
+    note = "bootstrap over images"
+    yield _drawn(result, "", "BG-gap", cells, [100.0, -100.0], note, paired=paired)
 
 
 def _effective(report: Report) -> Iterator[Line]:
@@ -254,42 +210,15 @@ def _effective(report: Report) -> Iterator[Line]:
         pairs = published_pairs(result.benchmark)
         if counts is None or len(pairs) < 5 or not 0 < share < 1:
             continue
-        line = statistics.logit_line(*np.array(pairs).T / 100)
-        value = counts["top1"] / counts["images"] - statistics.on_line(share, line)
-        note = f"against a line through {len(pairs)} models of timm's table"
-        yield Line(result.benchmark, "all", "effective robustness", 100 * value, note=note)
-
-
-def to_markdown(lines: Sequence[Line], title: str) -> str:
-    """A table for people."""
-    rows = []
-    for line in lines:
-        digits = 2 if _of_percent(line) else 4
-        value = "-" if line.value is None else f"{line.value:.{digits}f}"
-        interval = "" if line.low is None else f"{line.low:.2f} to {line.high:.2f}"
-        rows.append([line.benchmark, line.cell, line.name, value, interval, line.note])
-    head = ("benchmark", "cell", "number", "%, or as named", "95 % interval", "note")
-    return f"## {title}\n\n{markdown_table(head, rows)}\n"
-
-
-def _of_percent(line: Line) -> bool:
-    """Whether a number is a percentage; the others are p values, losses and temperatures."""
-    return not (line.name.endswith(" p") or line.name.startswith(("NLL", "Brier", "temperature")))
-
-
-def per_class_csv(run: Run) -> str:
-    """Right and all images of each class in each cell, and over all cells of a corruption."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["benchmark", "cell", "class", "right", "images", "percent"])
-    for result in [r for r in run.report.results if r.numbers != "unknown"]:
-        for cell, table in run.tables(result).items():
-            for label, (right, images) in statistics.per_class(table.label, table.right).items():
-                share = round(100 * right / images, 4)
-                writer.writerow([result.benchmark, cell, label, right, images, share])
-    return text.getvalue()
-
-
-def to_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Plain values."""
-    return [line.__dict__ for line in lines]
+        known, shifted = np.array(pairs).T / 100
+        line = effective.logit_line(known, shifted)
+        value = counts["top1"] / counts["images"]
+        band = effective.on_line(share, line)
+        off = [shifted[k] - effective.on_line(x, line).value for k, x in enumerate(known)]
+        scatter = 100 * np.sqrt(np.mean(np.square(off)))
+        note = (
+            f"against a line through {len(pairs)} models of timm's table, which lie {scatter:.2f} "
+            "points off it (RMS); the interval is the line's alone"
+        )
+        beyond, low, high = (100 * (value - end) for end in (band.value, band.high, band.low))
+        yield Line(result.benchmark, "all", "effective robustness", beyond, low, high, note)

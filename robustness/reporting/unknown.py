@@ -7,7 +7,7 @@ import numpy as np
 
 from robustness.data import labels
 from robustness.reporting.abstaining import Scored, fitted, scored
-from robustness.reporting.analysis import Line, Run
+from robustness.reporting.runs import Line, Run
 from robustness.rules import detection, detectors
 from robustness.rules.confidence import Array, confidences
 from robustness.rules.results import Result

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import linear_regression
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import stats
 
 Array = NDArray[Any]
 
 BIN = 100
 """Images of a calibration bin in the scripts of ImageNet-A and R."""
+
+_BY_CHANCE = 1e-6
+"""How likely a class without a right answer may be, of all classes, if all were as hard."""
 
 _DRAWN = 10**6
 """Images that are drawn at once."""
@@ -71,7 +73,8 @@ def bootstrap(
         rounds: Draws.
 
     Returns:
-        Without bounds where a cell has one image alone, which says nothing of others.
+        Without bounds where a cell has one image alone, which says nothing of others, or where all
+        images of the cells are alike, so that all draws are: `at_most` bounds what was not seen.
     """
     if paired:
         # The same images are drawn in all cells: one number for each image is all that is needed.
@@ -81,7 +84,7 @@ def bootstrap(
         return sum(w * cell.mean(axis=axis) for w, cell in zip(weights, some, strict=True))
 
     value = float(total(*cells))
-    if min(map(len, cells)) < 2:
+    if min(map(len, cells)) < 2 or all((cell == cell[0]).all() for cell in cells):
         return Interval(value, None, None)
     drawn = stats.bootstrap(
         cells,
@@ -92,6 +95,14 @@ def bootstrap(
         rng=np.random.Generator(np.random.PCG64(0)),
     ).confidence_interval
     return Interval(value, float(drawn.low), float(drawn.high))
+
+
+def at_most(images: int) -> float:
+    """Largest share in percent that may do what none of so many images did (95 %).
+
+    One-sided Clopper-Pearson, which the rule of three, 300 / images, approximates.
+    """
+    return float(100 * (1 - 0.05 ** (1 / images)))
 
 
 class McNemar(NamedTuple):
@@ -121,14 +132,9 @@ def per_class(label: Array, right: Array) -> dict[int, tuple[int, int]]:
     return {int(k): (int(hits[k]), int(images[k])) for k in np.flatnonzero(images)}
 
 
-def logit_line(clean: Array, shifted: Array) -> tuple[float, float]:
-    """Slope and height of the line through the logits of accuracies (shares, 0 and 1 left out)."""
-    inside = (clean > 0) & (clean < 1) & (shifted > 0) & (shifted < 1)
-    x, y = special.logit(clean[inside]), special.logit(shifted[inside])
-    line = linear_regression(x.tolist(), y.tolist())
-    return line.slope, line.intercept
-
-
-def on_line(clean: float, line: tuple[float, float]) -> float:
-    """Accuracy on the shifted data that the line expects of a clean accuracy (shares)."""
-    return float(special.expit(line[0] * special.logit(clean) + line[1]))
+def never_right(label: Array, right: Array) -> list[int]:
+    """Classes of which no image is right, where chance alone would hardly ever make one so."""
+    counts = per_class(label, right)
+    wrong = 1 - right.mean()
+    return [k for k, (hits, images) in counts.items()
+            if not hits and len(counts) * wrong**images < _BY_CHANCE]  # fmt: skip

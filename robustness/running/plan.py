@@ -1,5 +1,6 @@
 """What a run will do: the benchmarks that are there, their cells and what each is known by."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -7,7 +8,7 @@ import torch
 
 import vit_ls
 from robustness.data.benchmarks import SINGLE, Benchmark
-from robustness.data.gaps import Gap, Kind
+from robustness.data.gaps import Gap, Kind, some
 from robustness.data.inputs import probe_pictures
 from robustness.data.listing import Listing
 from robustness.data.sources import Places, Source
@@ -18,6 +19,8 @@ from robustness.running.attacks import Attack, Attacked
 from robustness.running.cache import KEEP, Cache
 from robustness.running.subject import Subject
 from vit_ls.config import ConfigError
+
+_CLASSES = 1000
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,8 @@ class PlannedBenchmark:
             images = self.source.images
             if found != images and (found or not gaps):
                 gaps.append(Gap(Kind.COUNT, f"{found} images of {images}"))
+            elif found:
+                gaps += self._uneven(listing)
             chosen = listing if self.wanted == images else listing.subset(self.wanted)
             known_by = self.source.identity(chosen, name, verify=self.verify)
             key = {
@@ -143,6 +148,19 @@ class PlannedBenchmark:
             yield plain
             if name == SINGLE[0]:
                 yield from (self._under(attack, plain) for attack in self.attacks)
+
+    def _uneven(self, listing: Listing) -> list[Gap]:
+        """Classes of a complete cell that have more or fewer images than the others, as published.
+
+        ImageNet's validation set and what is made of it have as many of each class.
+        """
+        each, rest = divmod(self.source.images, _CLASSES)
+        if rest or self.benchmark.classes not in ("wnid", "v2") or self.benchmark.own:
+            return []
+        counts = Counter(sample.key.split("/")[0] for sample in listing.samples)
+        odd = [f"{name} {count}" for name, count in sorted(counts.items()) if count != each]
+        text = f"{len(odd)} classes have not {each} images: {some(odd)}"
+        return [Gap(Kind.COUNT, text)] if odd else []
 
     def _under(self, attack: Attack, cell: PlannedCell) -> PlannedCell:
         """The cell under an attack. Only its class counts: ReaL's labels take no part in it."""

@@ -11,8 +11,8 @@ from robustness import analyse
 from robustness.data import labels
 from robustness.files import write_atomically
 from robustness.reporting.abstaining import abstaining, fitted
-from robustness.reporting.analysis import Line, Run
 from robustness.reporting.report import to_json
+from robustness.reporting.runs import Line, Run
 from robustness.reporting.unknown import unknown
 from robustness.rules import confidence as rules
 from robustness.rules import detection, detectors

@@ -11,10 +11,10 @@ from robustness import analyse
 from robustness.cli import main
 from robustness.data.benchmarks import IN9_VARIANTS, IN_MCE
 from robustness.files import write_atomically
-from robustness.reporting.analysis import Run
 from robustness.reporting.analysis import analyse as analysed
 from robustness.reporting.report import write_report
-from robustness.rules import statistics
+from robustness.reporting.runs import Run
+from robustness.rules import effective, statistics
 from robustness.running import predictions
 from robustness.running.predictions import Table
 
@@ -74,9 +74,44 @@ def test_bootstrap_has_the_width_of_the_normal_interval_and_knows_pairs() -> Non
     assert found.value == pytest.approx(100 * errors.mean())
     assert (found.high - found.low) / 2 == pytest.approx(half, rel=0.1)
     same = statistics.bootstrap([errors, errors], [1.0, -1.0], paired=True)
-    assert same == pytest.approx((0, 0, 0))
+    assert same == (0, None, None)  # all draws would be alike
     apart = statistics.bootstrap([errors, errors], [1.0, -1.0], paired=False)
     assert apart.high - apart.low > 0.01
+
+
+def test_what_no_image_did_has_a_bound_that_is_the_rule_of_threes() -> None:
+    from scipy import stats
+
+    for images in (10, 364, 50_000):
+        bound = statistics.at_most(images)
+        exact = stats.binomtest(0, images, alternative="less").proportion_ci(0.95, "exact")
+        assert bound == pytest.approx(100 * exact.high)
+        assert bound == pytest.approx(300 / images, rel=0.15)
+
+
+def test_the_band_of_the_line_is_that_of_linear_regression() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(1, 0.4, 23)
+    y = 1.2 * x - 1.5 + rng.normal(0, 0.1, 23)
+    line = effective.logit_line(1 / (1 + np.exp(-x)), 1 / (1 + np.exp(-y)))
+    found = effective.on_line(0.8, line)
+    at = np.log(0.8 / 0.2)
+    slope, height = np.polyfit(x, y, 1)
+    scatter = ((y - slope * x - height) ** 2).sum() / 21
+    error = np.sqrt(scatter * (1 / 23 + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()))
+    reach = 2.0796138447 * error  # Student's t of 21 degrees
+    logits = [np.log(share / (1 - share)) for share in found]
+    middle = slope * at + height
+    assert logits == pytest.approx([middle, middle - reach, middle + reach], rel=1e-6)
+
+
+def test_a_class_that_is_never_right_is_named_where_chance_does_not_make_it_so() -> None:
+    label = np.repeat(np.arange(20), 50)
+    right = np.random.default_rng(0).random(1000) < 0.8
+    right[label == 7] = False
+    assert statistics.never_right(label, right) == [7]
+    assert statistics.never_right(label, np.zeros(1000, bool)) == []
+    assert statistics.never_right(np.arange(20), np.arange(20) > 3) == []  # one image each
 
 
 def test_one_image_has_no_interval() -> None:
@@ -101,9 +136,9 @@ def test_mcnemar_is_the_exact_test_of_the_images_that_differ() -> None:
 def test_the_logit_line_finds_models_that_lie_on_one() -> None:
     clean = np.array([0.5, 0.6, 0.7, 0.8])
     logits = 0.8 * np.log(clean / (1 - clean)) - 0.4
-    line = statistics.logit_line(clean, 1 / (1 + np.exp(-logits)))
-    assert line == pytest.approx((0.8, -0.4))
-    assert statistics.on_line(0.5, line) == pytest.approx(1 / (1 + np.exp(0.4)))
+    line = effective.logit_line(clean, 1 / (1 + np.exp(-logits)))
+    assert line[:2] == pytest.approx((0.8, -0.4))
+    assert effective.on_line(0.5, line).value == pytest.approx(1 / (1 + np.exp(0.4)))
 
 
 def test_corruptions_get_intervals_and_families(tmp_path: Path) -> None:

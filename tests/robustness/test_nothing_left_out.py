@@ -15,6 +15,7 @@ from robustness.data.listing import Sample
 from robustness.data.sources import Places
 from robustness.doctor import examine
 from robustness.rules.metrics import metrics
+from robustness.running import plan
 
 NAME = "imagenet-sketch"
 
@@ -126,3 +127,17 @@ def test_a_grey_model_is_fed_grey_and_other_channels_are_one_line(
     assert (
         capsys.readouterr().err.strip() == "python -m robustness: in_chans must be 1 or 3, got 2."
     )
+
+
+def test_a_class_with_another_number_of_images_than_published_is_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "_CLASSES", 2)
+    bench = Bench(tmp_path)
+    for place in range(4):
+        paint(bench.root / "imagenet/val" / wnid(place // 3) / f"{place}.png", place // 3)
+    (gap,) = bench.run({"imagenet-val": 4}).results[0].all_gaps()
+    assert gap == f"2 classes have not 2 images: {wnid(0)} 3, {wnid(1)} 1"
+    moved = bench.root / "imagenet/val" / wnid(0) / "2.png"
+    moved.rename(bench.root / "imagenet/val" / wnid(1) / "2.png")
+    assert not bench.run({"imagenet-val": 4}).results[0].all_gaps()

@@ -13,8 +13,8 @@ from torch import nn
 from robustness.cli import main
 from robustness.data.benchmarks import BENCHMARKS
 from robustness.data.sources import Places
-from robustness.reporting.analysis import Run
 from robustness.reporting.report import write_report
+from robustness.reporting.runs import Run
 from robustness.rules.results import Report
 from robustness.running import run
 from robustness.running.loop import Loop
