@@ -230,7 +230,9 @@ def _join(
     order = np.argsort(whole[:, 0])
     whole = whole[order]
     having = [part[3] for part in parts if part[3]]
-    kept = {name: np.concatenate([own[name] for own in having])[order] for name in scores}
+    # Also where this process had no batch: all of them go the same way with what is kept.
+    names_kept = having[0] if having else {}
+    kept = {name: np.concatenate([own[name] for own in having])[order] for name in names_kept}
     keys = [images.samples[int(index)].key for index in whole[:, 0]]
     columns = dict(zip(named, whole[:, 1:].T, strict=True))
     table = Table.of(keys, columns)

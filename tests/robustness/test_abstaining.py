@@ -9,13 +9,16 @@ from scipy import special
 
 from robustness import analyse
 from robustness.data import labels
+from robustness.data.benchmarks import IN_MCE, grid
 from robustness.files import write_atomically
 from robustness.reporting.abstaining import abstaining, fitted
+from robustness.reporting.analysis import analyse as analysed
 from robustness.reporting.report import to_json
 from robustness.reporting.runs import Line, Run
 from robustness.reporting.unknown import unknown
 from robustness.rules import confidence as rules
 from robustness.rules import detection, detectors
+from robustness.rules.metrics import metrics
 from robustness.rules.results import CellResult, Report, Result
 from robustness.running import predictions
 from robustness.running.predictions import Table
@@ -211,3 +214,34 @@ def test_the_command_writes_them_all_and_names_scores_of_another_model(
     error = capsys.readouterr().err.strip()
     assert "holds scores of another model than the report beside it" in error
     assert len(error.splitlines()) == 1
+
+
+def test_effective_robustness_has_the_band_of_its_line_and_relative_mce_its_interval(
+    tmp_path: Path,
+) -> None:
+    made = Made(tmp_path)
+    logits, label = drawn(60, 1)
+    made.suite("imagenet-val", {"all": logits}, label)
+    made.suite("imagenet-a", {"all": -logits}, label)
+    worse = {cell: logits / 2 + drawn(60, 1, seed=k)[0] for k, cell in enumerate(grid(IN_MCE))}
+    made.suite("imagenet-c", worse, label, numbers="mce")
+    run = made.run()
+    lines = analysed(run)
+    effective = found(lines, "imagenet-a")["effective robustness"]
+    assert effective.low < effective.value < effective.high
+    assert "models of timm's table" in effective.note
+    known = {metric.name: metric.value for metric in metrics(run.report)}
+    for name in ("mCE", "relative mCE"):
+        line = found(lines, "imagenet-c", "")[name]
+        assert line.value == pytest.approx(known[name])
+        assert line.low < line.value < line.high
+
+
+def test_a_cell_without_a_wrong_answer_has_a_bound_instead_of_an_interval(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    logits = np.eye(6)[np.arange(60) % 6] * 9
+    cells = {"a/1": logits, "a/2": logits}
+    made.suite("shift", cells, np.arange(60) % 6, numbers="mean_error")
+    line = found(analysed(made.run()), "shift", "")["mean error"]
+    assert (line.value, line.low, line.high) == (0, None, None)
+    assert "no image differs: at most 4.87 % of others do" in line.note

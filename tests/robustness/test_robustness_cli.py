@@ -203,9 +203,11 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.landing
-def test_two_processes_count_the_same_integers_as_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("images", [7, 2])  # of two, one process has none
+def test_two_processes_count_the_same_integers_as_one(images: int, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    ask = [*TRY, "--data-root", str(tree(tmp_path / "data", images=7)), "--batch-size", "2"]
+    ask = [*TRY, "--data-root", str(tree(tmp_path / "data", images)), "--batch-size", "2"]
+    ask += ["--keep", "both"]
     assert main([*ask, *out_of(one)]) == 1
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*torchrun, "--nproc-per-node", "2", "-m", "robustness", *ask]
@@ -219,5 +221,6 @@ def test_two_processes_count_the_same_integers_as_one(tmp_path: Path) -> None:
     assert len(re.findall(r"exitcode *: 1 ", done.stderr)) == 2, done.stderr
     assert "-15" not in done.stderr
     assert files_of(two / "out") == files_of(one / "out")
+    assert len(list((two / "out/scores").rglob("*.safetensors"))) == 3
     counts = json.loads((two / "out/report.json").read_text())["results"][0]["cells"]["all"]
-    assert counts["counts"]["images"] == 7
+    assert counts["counts"]["images"] == images
