@@ -184,7 +184,7 @@ def rest(family: str) -> str:
         shown = f"Stages of a {about.title}, with their tokens and windows"
         picture = f"![{shown}](../images/architecture_{family}.png)"
         lines += ["## How is it built?", "", picture, ""]
-        lines += ["`python -m papers.architecture_pictures` draws it from the model.", ""]
+        lines += ["`python -m papers.pictures.architecture` draws it from the model.", ""]
     lines += ["## Which maps does it give?", "", _maps(family), ""]
     limits = (fill(f"- {limit}", 100, subsequent_indent="  ") for limit in (*about.limits, *_ALL))
     lines += ["## What are its limits?", "", *limits, ""]

@@ -8,8 +8,8 @@ import yaml
 from documents import PAGES, ROOT
 from PIL import Image
 
-from papers.architecture_pictures import MODELS, stages
-from papers.attention_pictures import FOLDER, digest_of, panels
+from papers.pictures.architecture import MODELS, stages
+from papers.pictures.attention import FOLDER, digest_of, panels
 
 NOTEBOOKS = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.py")}
 _LINK = re.compile(r"\]\(([^)#\s]+)")
@@ -35,7 +35,7 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
 
 def test_every_picture_is_on_a_page_and_small():
     text = "\n".join(PAGES.values())
-    pictures = [p for p in (ROOT / "docs").rglob("*.png")]
+    pictures = list((ROOT / "docs").rglob("*.png"))
     assert len(pictures) > 20
     for path in pictures:
         assert f"{path.name})" in text, f"{path} is on no page"

@@ -1,6 +1,6 @@
 """What one query sees, drawn from the attention functions themselves: docs/images/*.png.
 
-    python -m papers.attention_pictures
+    python -m papers.pictures.attention
 
 Nothing of the pictures is drawn by hand: the weight of a key is the derivative of the query's
 output by that key's value. Each file carries a digest of these weights, which a test computes
@@ -31,7 +31,7 @@ from vit_ls.ops import (
 )
 from vit_ls.style import COLOURS, QUIET, bare, picture, shades
 
-FOLDER = Path(__file__).parents[1] / "docs" / "images"
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
 SHOWN = FOLDER / "attention.png"
 """All panels, in one picture."""
 SIDE, WINDOW, HALO, RANK = 16, 4, 2, 4

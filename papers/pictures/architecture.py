@@ -1,6 +1,6 @@
 """One picture of the architecture of each family: docs/images/architecture_*.png.
 
-    python -m papers.architecture_pictures
+    python -m papers.pictures.architecture
 
 Each stage is drawn to scale, one cell a token, as a forward pass of the model itself records it:
 its grid, its windows with their halo, its projected and global tokens. A file carries the lines
@@ -18,7 +18,7 @@ import torch
 import vit_ls
 from vit_ls.style import COLOURS, INK, QUIET, picture
 
-FOLDER = Path(__file__).parents[1] / "docs" / "images"
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
 MODELS = {
     "vil_ls": "vil_ls_small",
     "cvt_ls": "cvt_ls_13",

@@ -1,7 +1,7 @@
 """Where one token of a photograph looks, stage by stage: docs/images/gallery.png.
 
-    python -m papers.gallery
-    python -m papers.gallery --image cat.jpg --picture cat.png
+    python -m papers.pictures.gallery
+    python -m papers.pictures.gallery --image cat.jpg --picture cat.png
 
 The window and the projected tokens are those of a CvT-LS-13, the slices those of a CST-ViL-Small:
 the weights of a forward pass, of the mean of the heads. The models are untrained, so the picture
@@ -25,7 +25,7 @@ from vit_ls.style import bare, picture
 from vit_ls.visualize.images import as_input, cropped, photograph
 from vit_ls.visualize.pictures import lay, ring
 
-PICTURE = Path(__file__).parents[1] / "docs" / "images" / "gallery.png"
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "gallery.png"
 SIZE = (224, 224)
 AT = (0.4, 0.3)
 """Where the token is, from the top and from the left."""
@@ -103,7 +103,7 @@ def _panel(
 def main(argv: Sequence[str] | None = None) -> None:
     """Draw the gallery of one photograph."""
     parser = argparse.ArgumentParser(
-        "papers.gallery",
+        "papers.pictures.gallery",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -115,4 +115,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(job.command_line("papers.gallery", main))
+    sys.exit(job.command_line("papers.pictures.gallery", main))

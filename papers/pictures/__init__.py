@@ -1,0 +1,1 @@
+"""Pictures of what attention sees: masks, architectures, a photograph."""
