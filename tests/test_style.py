@@ -1,5 +1,6 @@
 """The look of pictures: told apart by all, named at the ends of lines, with plain ticks."""
 
+import io
 from itertools import combinations
 
 import matplotlib.colors
@@ -151,6 +152,29 @@ def test_a_picture_is_as_wide_as_a_page_on_white_and_the_same_each_time(tmp_path
     assert image.width == 960
     assert image.getpixel((0, 0)) == image.getpixel((959, image.height - 1)) == (255, 255, 255)
     assert (tmp_path / "new" / "a.png").read_bytes() == (tmp_path / "new" / "b.png").read_bytes()
+
+
+def test_a_picture_carries_what_it_says_and_few_colours(tmp_path):
+    path, content = tmp_path / "a.png", io.BytesIO()
+    for target in (path, content):
+        with style.picture(target, "t", says={"weights": "abc"}, colours=32) as (axes,):
+            axes.imshow(np.random.default_rng(0).random((64, 64, 3)))
+            style.bare(axes, "noise")
+    assert axes.get_title(loc="left") == "noise"
+    assert list(axes.get_xticks()) == []
+    assert path.read_bytes() == content.getvalue()
+    with Image.open(path) as image:
+        assert image.info["weights"] == "abc"
+        assert len(image.convert("RGB").getcolors()) <= 32
+
+
+def test_the_shades_of_a_map_darken_all_the_way():
+    light = [
+        linear(colour) @ (0.2126, 0.7152, 0.0722) for colour in style.shades()(range(256))[:, :3]
+    ]
+    assert light == sorted(light, reverse=True)
+    assert light[0] > 0.99
+    assert light[-1] < 0.05
 
 
 def test_a_picture_that_fails_writes_nothing(tmp_path):
