@@ -130,7 +130,7 @@ def draw(model: nn.Module, path: Path, number: int = 4) -> None:
     with picture(path, title, across=number, down=3, height=5.6, note=note, colours=96) as panels:
         for column in range(number):
             top, middle, bottom = panels[column::number]
-            top.imshow(images[column, 0], cmap="gray_r", vmin=0, vmax=1)
+            top.imshow(images[column, 0].numpy(), cmap="gray_r", vmin=0, vmax=1)
             _draw_classes(middle, labels[column], labels[column])
             _draw_classes(bottom, found[column], labels[column])
             for axes, words in ((top, "image"), (middle, "truth"), (bottom, "prediction")):
@@ -141,8 +141,8 @@ def _draw_classes(axes: Any, classes: Tensor, truth: Tensor) -> None:
     """The pixels of digits, those of a wrong one crossed, and the class of each beside it."""
     from scipy.ndimage import find_objects, label
 
-    wrong = torch.nonzero((classes != truth) & (classes > 0) & (truth > 0))
-    axes.imshow(0.25 * (classes > 0), cmap="gray_r", vmin=0, vmax=1)
+    wrong = torch.nonzero((classes != truth) & (classes > 0) & (truth > 0)).numpy()
+    axes.imshow(0.25 * (classes > 0).numpy(), cmap="gray_r", vmin=0, vmax=1)
     axes.plot(wrong[:, 1], wrong[:, 0], "x", color=COLOURS[1], ms=3, mew=1)
     pieces, _ = label(truth.numpy() > 0, structure=np.ones((3, 3)))
     for number, box in enumerate(find_objects(pieces), start=1):
