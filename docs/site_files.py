@@ -70,6 +70,8 @@ def notebook(path: Path) -> tuple[str, dict[str, bytes]]:
                 parts.append(f"![What the cell above draws]({name})")
             else:
                 text = "".join(output.get("text") or output["data"]["text/plain"]).rstrip()
+                if parts[-1].startswith("```text"):  # a cell prints in pieces
+                    text = f"{parts.pop()[8:-4]}\n{text}"
                 parts.append(f"```text\n{text}\n```")
     first, *rest = parts
     link = f"[Download the notebook]({path.name}) with these outputs, as its last run left them."

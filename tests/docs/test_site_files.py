@@ -69,7 +69,8 @@ def test_the_programs_and_the_pages_of_the_files_are_there():
 
 def test_a_notebook_is_a_page_with_its_texts_and_pictures(tmp_path):
     png = base64.b64encode(b"picture").decode()
-    outputs = [{"output_type": "stream", "text": ["one\n", "two\n"]},
+    outputs = [{"output_type": "stream", "text": ["one\n"]},
+               {"output_type": "stream", "text": ["two\n"]},
                {"output_type": "display_data", "data": {"image/png": png}},
                {"output_type": "execute_result", "data": {"text/plain": ["(1, 2)"]}}]  # fmt: skip
     cells = [{"cell_type": "markdown", "source": ["# Title\n", "Words."]},
