@@ -29,6 +29,11 @@ pytestmark = [
 WIDTHS = {"phone": 390, "desk": 1280}
 READABLE = 4.5
 """Least contrast of text that WCAG 2.1 asks for at level AA."""
+WIDE = """() => [...document.querySelectorAll("article table")]
+    .filter(table => !table.closest("details"))  // those that fold may scroll
+    .filter(table => table.offsetWidth > table.closest("article").offsetWidth)
+    .map(table => table.rows[0].textContent)"""
+"""Heads of tables that do not fit."""
 CONTRASTS = """() => {
     const channels = text => (text.match(/[\\d.]+/g) || []).map(Number);
     const over = (top, below) => {
@@ -159,6 +164,8 @@ def test_every_page_fits_its_screen_and_can_be_read(
             "slate" if scheme == "dark" else "default"
         )
         assert tab.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, page
+        if width == "desk":
+            assert tab.evaluate(WIDE) == [], page
         contrasts = tab.evaluate(CONTRASTS)
         assert contrasts, page
         assert min(contrasts)[0] >= READABLE, (page, min(contrasts))
