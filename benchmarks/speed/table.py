@@ -216,7 +216,7 @@ def _growth(curves: dict[tuple[str, str], list[Row]], what: str, title: str, fit
     low, high = f"{times[least]:.1f}", f"{times[most]:.1f}"
     if low == high or least == most:
         return f"Twice the side takes {high} times the {title}"
-    return f"Twice the side, {low} ({least}) to {high} ({most}) times the {title}"
+    return f"Twice the side: {high} times the {title} for {most}, {low} for {least}"
 
 
 def _side(row: Row) -> int:

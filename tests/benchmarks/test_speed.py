@@ -91,7 +91,7 @@ def test_rows_measured_in_another_way_are_not_mixed(tmp_path):
 @pytest.mark.parametrize(
     ("times", "title"),
     [
-        ({"a": ("1", "4"), "b": ("1", "8")}, "Twice the side, 4.0 (a) to 8.0 (b) times the time"),
+        ({"a": ("1", "4"), "b": ("1", "8")}, "Twice the side: 8.0 times the time for b, 4.0 for a"),
         ({"a": ("1", "4")}, "Twice the side takes 4.0 times the time"),
         ({"a": ("1",)}, "Time against the side of the image"),
     ],
