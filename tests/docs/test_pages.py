@@ -11,7 +11,7 @@ from PIL import Image
 from papers.pictures.architecture import MODELS, stages
 from papers.pictures.attention import FOLDER, digest_of, panels
 
-NOTEBOOKS = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.py")}
+NOTEBOOKS = {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 
 

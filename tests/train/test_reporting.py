@@ -2,10 +2,13 @@
 
 import csv
 import gzip
+import io
 import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +18,8 @@ import runs
 
 import train
 from vit_ls.data.loaders import TrainBatches
+from vit_ls.style import picture
+from vit_ls.train import reporting
 
 FLAGS = [
     *("--model", "test_vil_ls", "--img-size", "16", "--workers", "0", "--opt", "adamw"),
@@ -172,3 +177,30 @@ def test_unreadable_images_of_two_processes_are_counted_once(
     assert [process.exitcode for process in processes] == [0, 0], log.read_text()
     # Each process meets both images in some epoch.
     assert _rows(tmp_path / "run" / "summary.csv")[-1]["unreadable"] == 2
+
+
+def test_curves_say_what_was_reached_and_name_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[str, list[Any]]] = []
+
+    @contextmanager
+    def kept(content: io.BytesIO, title: str, **how: Any) -> Iterator[list[Any]]:
+        with picture(content, title, **how) as panels:
+            drawn.append((title, panels))
+            yield panels
+
+    monkeypatch.setattr(reporting, "picture", kept)
+    rows = [
+        {"epoch": 0, "train_loss": 2.0, "eval_loss": 1.5, "eval_top1": 60.0},
+        {"epoch": 1, "train_loss": 1.0, "eval_loss": 1.4, "eval_top1": 55.0},
+    ]
+    for some in (rows, [{"epoch": 0, "train_loss": 2.0}]):
+        content = io.BytesIO()
+        reporting._curves(some, content)
+        assert content.getvalue().startswith(b"\x89PNG")
+    (title, (loss, top1)), (alone, (_, empty)) = drawn
+    assert title == "After 2 epochs: held-out top-1 55.00 %, 60.00 % at best"
+    assert [text.get_text() for text in loss.texts] == ["train", "eval"]
+    assert [text.get_text() for text in top1.texts] == ["eval"]
+    assert loss.lines[1].get_color() == top1.lines[0].get_color()
+    assert alone == "Training loss 2 after 1 epoch"
+    assert not empty.lines
