@@ -98,7 +98,12 @@ class Batches:
         """Whether there is enough data for one batch."""
         return self._pass > 0
 
-    def epoch(self, epoch: int, start: int = 0, shift: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(
+        self,
+        epoch: int,
+        start: int = 0,
+        shift: int = 0,  # noqa: ARG002
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch from the `start`-th on; `shift` samples are read again."""
         order, of_pass = torch.empty(0), -1
         for number in range(epoch * self._length + start, (epoch + 1) * self._length):

@@ -187,14 +187,15 @@ def open_images(config: DataConfig, split: str, *, training: bool = False, **mor
         source = {"wds": shards, "hfids": hub}.get(kind)
         if source is not None or kind == "hfds":
             (source or hub).check_keys(dataset.reader, config.input_key, config.target_key)
-    reader, order = None, None
+    reader: Reader | None = None
+    order = None
     if isinstance(dataset, DatasetFolder):
         reader = _ClassFolders(dataset)
     elif isinstance(dataset, ImageDataset):
         reader = dataset.reader
     elif source is shards and shards.on_disk(dataset.reader):
-        reader = shards.ShardReader(dataset.reader)
-        order = reader.order(more.get("num_samples"), training=training)
+        reader = by_place = shards.ShardReader(dataset.reader)
+        order = by_place.order(more.get("num_samples"), training=training)
     if reader is not None:
         dataset = ReadableImages(None, reader=reader, input_img_mode=mode)
         dataset.held_out = not training

@@ -34,7 +34,8 @@ class Order(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __call__(self) -> Tensor: ...
+    def __call__(self) -> Tensor:
+        """Their numbers."""
 
 
 class EpochSampler(Sampler[list[Key]]):

@@ -30,7 +30,7 @@ class TrainStream(Protocol):
     def __len__(self) -> int: ...
 
     def epoch(self, epoch: int, start: int = 0, shift: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of an epoch from the `start`-th on, counted after its first `shift` images."""
+        """The batches of an epoch from the `start`-th on, after its first `shift` images."""
 
     def name(self, index: int) -> str:
         """File name of an image, or "" where it was named when it was met."""

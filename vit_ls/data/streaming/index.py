@@ -116,8 +116,8 @@ def _scanned(root: Path, name: str, key: str) -> Shard:
         packed = next((kind for magic, kind in _PACKED.items() if start.startswith(magic)), None)
         if packed is not None:
             raise ConfigError(
-                f"the shard {name} must not be compressed, got {packed}: unpack it, because samples "
-                "are read by their places."
+                f"the shard {name} must not be compressed, got {packed}: unpack it, because "
+                "samples are read by their places."
             )
         with tarfile.open(path, "r:") as archive:
             found = list(_samples_in(archive, key, name))
@@ -133,9 +133,9 @@ def _samples_in(archive: tarfile.TarFile, key: str, shard: str) -> Iterator[tupl
 
     sample, first, end, labelled = None, 0, 0, True
     while (member := archive.next()) is not None:
-        archive.members.clear()  # a shard may have a million
+        archive.members.clear()  # type: ignore[attr-defined]  # a shard may have a million
         before = member.offset
-        name, ending = base_plus_ext(member.name) if member.isreg() else (None, None)
+        name, ending = base_plus_ext(member.name) if member.isreg() else (None, "")
         if name is None or _META.match(member.name):
             continue
         if name != sample:
@@ -143,13 +143,13 @@ def _samples_in(archive: tarfile.TarFile, key: str, shard: str) -> Iterator[tupl
                 yield first, end, labelled
             sample, first, labelled = name, before, True
         end = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-        if key and ending.lower() == "json":
-            labelled = _labelled(archive.extractfile(member), key, f"{shard}/{name}")
+        if key and str(ending).lower() == "json":
+            labelled = _has_label(archive.extractfile(member), key, f"{shard}/{name}")
     if sample is not None:
         yield first, end, labelled
 
 
-def _labelled(file: Any, key: str, name: str) -> bool:
+def _has_label(file: Any, key: str, name: str) -> bool:
     """False where a sample is marked, as timm's sets do, as one of another set."""
     try:
         said = json.load(file)
@@ -196,7 +196,7 @@ def _read(root: Path) -> dict[Key, Shard]:
 def _keep(root: Path, known: Mapping[Key, Shard]) -> None:
     """Write the file, or say that it cannot be kept."""
     shards = known.values()
-    content = {
+    content: dict[str, Any] = {
         "names": np.array([name for name, _ in known]),
         "keys": np.array([key for _, key in known]),
         "sizes": np.array([shard.size for shard in shards]),

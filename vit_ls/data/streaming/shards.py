@@ -147,7 +147,7 @@ class ShardReader(Reader):
             ) from error
         return name, found
 
-    def _filename(self, index: int, basename: bool = False, absolute: bool = False) -> str:
+    def _filename(self, index: int, basename: bool = False, absolute: bool = False) -> str:  # noqa: ARG002
         shard, entries = self._sample(index)
         name = entries["__key__"]
         ending = _image_key(self._reader, entries) or self._reader.input_key.split(";")[0]
