@@ -63,16 +63,27 @@ def finish(argv: Sequence[str], log: Path, *, seconds: float = 120, **kwargs: An
     return status
 
 
-def start_two(
-    script: str, argv: Sequence[str], log: Path, *, env: dict[str, str] | None = None, **kwargs: Any
-) -> list[BaseProcess]:
+def start_two(script: str, argv: Sequence[str], log: Path, **kwargs: Any) -> list[BaseProcess]:
     """Start a script in two processes that work together; both write to the log."""
+    return start_several(2, script, argv, log, **kwargs)
+
+
+def start_several(
+    count: int,
+    script: str,
+    argv: Sequence[str],
+    log: Path,
+    *,
+    env: dict[str, str] | None = None,
+    **kwargs: Any,
+) -> list[BaseProcess]:
+    """Start a script in processes that work together; all write to the log."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     shared |= env or {}
-    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     return [start(argv, log, script=script, env=shared | rank, **kwargs) for rank in ranks]
 
 

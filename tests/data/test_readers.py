@@ -1,8 +1,6 @@
 """Data sets whose readers need a package of the extra `data`: Hugging Face and WebDataset."""
 
 import io
-import json
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -11,6 +9,7 @@ import pytest
 import torch
 from data_config import DATA
 from PIL import Image
+from shards import write_split
 
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import Images, eval_loader, open_splits, train_batches
@@ -124,33 +123,24 @@ def test_a_hugging_face_stream_counts_damaged_images_and_turns_as_its_package_do
 def shards(tmp_path: Path) -> Path:
     pytest.importorskip("webdataset", reason="needs the extra 'data'")
     digits = Digits(held_out=True)
-    splits = {}
     for split, count in COUNTS.items():
-        shard = tmp_path / f"digits-{split}-0000.tar"
-        with tarfile.open(shard, "w") as archive:
-            for index in range(count):
-                image, label = digits[index]
-                picture = io.BytesIO()
-                image.save(picture, "PNG")
-                parts = {"png": picture.getvalue(), "cls": str(label).encode()}
-                for ending, content in parts.items():
-                    entry = tarfile.TarInfo(f"{index:05d}.{ending}")
-                    entry.size = len(content)
-                    archive.addfile(entry, io.BytesIO(content))
-        splits[split] = {
-            "name": split,
-            "num_samples": count,
-            "filenames": [shard.name],
-            "shard_lengths": [count],
-        }
-    (tmp_path / "_info.json").write_text(json.dumps({"splits": splits}))
+        samples = []
+        for index in range(count):
+            image, label = digits[index]
+            picture = io.BytesIO()
+            image.save(picture, "PNG")
+            samples.append({"png": picture.getvalue(), "cls": str(label).encode()})
+        write_split(tmp_path, split, samples)
     return tmp_path
 
 
-def test_a_web_data_set_is_streamed(shards: Path) -> None:
-    config = replace(CONFIG, dataset="wds/digits", data_dir=str(shards))
+@pytest.mark.parametrize("place", ["{}", "file://{}"])
+def test_a_web_data_set_is_read_from_a_disk_and_streamed_from_an_address(
+    shards: Path, place: str
+) -> None:
+    config = replace(CONFIG, dataset="wds/digits", data_dir=place.format(shards))
     train, held_out, _ = open_splits(config)
-    assert train.streamed
+    assert train.streamed == ("file" in place)
     assert _read(held_out, config) == _labels()["validation"]
     labels, images = _trained_on(train, config)
     assert labels == _labels()["train"]
@@ -172,7 +162,7 @@ def test_a_label_key_that_the_shards_do_not_have_is_refused(shards: Path) -> Non
 
 
 def test_a_streamed_data_set_that_cannot_be_read_ends_with_one_line(shards: Path) -> None:
-    config = replace(CONFIG, dataset="wds/digits", data_dir=str(shards))
+    config = replace(CONFIG, dataset="wds/digits", data_dir=f"file://{shards}")
     train, _, _ = open_splits(config)
     train.dataset.samples = _broken  # as a package may fail
     with pytest.raises(ConfigError, match="training data cannot be read: no such host") as error:
@@ -185,7 +175,7 @@ def _broken(*_: object) -> NoReturn:
 
 
 def test_augmentation_splits_need_data_in_any_order(shards: Path) -> None:
-    config = replace(CONFIG, dataset="wds/digits", data_dir=str(shards), aug_splits=2)
+    config = replace(CONFIG, dataset="wds/digits", data_dir=f"file://{shards}", aug_splits=2)
     train, _, _ = open_splits(config)
     with pytest.raises(ConfigError, match="--aug-splits needs a data set that is not streamed"):
         train_batches(train, config, DATA, CPU)
