@@ -121,6 +121,14 @@ def _scanned(root: Path, name: str, key: str) -> Shard:
             )
         with tarfile.open(path, "r:") as archive:
             found = list(_samples_in(archive, key, name))
+            with path.open("rb") as file:
+                file.seek(archive.offset)
+                # tarfile takes whatever is no head of a file for the end of the archive.
+                if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                    raise DataError(
+                        f"the shard {name} cannot be read: after {len(found)} samples it is cut "
+                        "short or damaged."
+                    )
     except (OSError, EOFError, tarfile.TarError) as error:
         raise DataError(f"the shard {name} cannot be read: {one_line(error)}.") from error
     spans = [(first, end) for first, end, labelled in found if labelled]
@@ -181,7 +189,7 @@ def _read(root: Path) -> dict[Key, Shard]:
     if not path.is_file():
         return {}
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             names, keys = file["names"].tolist(), file["keys"].tolist()
             sizes, samples, counts = (file[one].tolist() for one in ("sizes", "samples", "counts"))
             spans = np.split(file["spans"], np.cumsum(counts)[:-1])
