@@ -137,8 +137,9 @@ def _of_epoch(used: dict[At, list[int]], epoch: int) -> Counter[int]:
 @pytest.mark.parametrize(
     ("processes", "workers"),
     [
-        pytest.param(*case, marks=pytest.mark.slow if case[0] > 1 else pytest.mark.landing)
-        for case in CASES
+        pytest.param(1, 0, marks=pytest.mark.landing),
+        pytest.param(1, 2, marks=pytest.mark.landing),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 1), (3, 0), (3, 2))),
     ],
 )
 def test_killed_runs_use_the_same_images_in_the_same_order(
