@@ -11,6 +11,7 @@ from timm import create_model
 from timm.models import load_checkpoint, resume_checkpoint
 
 from vit_ls.run import read_checkpoint
+from vit_ls.run.folder import STARTS, read_starts
 
 
 def _refused(train: Runs, *more: str, **kwargs: Any) -> str:
@@ -159,12 +160,24 @@ def test_settings_of_another_run_are_refused_unless_that_is_allowed(train: Runs)
     train.ends(0, *flags, "--epochs", "4")
 
 
+def test_each_start_of_a_run_is_written_down(train: Runs) -> None:
+    train.ends(0, "--epochs", "3", "--resume", "auto")
+    first, second = read_starts(train.path(STARTS))
+    assert (first["epoch"], second["epoch"], second["processes"]) == (0, 2, 1)
+    assert first["data"] == second["data"]
+    assert first["data"]["images"] == 96
+    assert first["versions"]["torch"] == torch.__version__
+    assert first.keys() == second.keys() >= {"command", "git", "hardware", "time"}
+
+
 def test_data_may_move_but_not_change(train: Runs) -> None:
     moved = train.output / "moved"
     shutil.copytree(train.images, moved)
     flags = ["--data-dir", str(moved), "--epochs", "3", "--resume", "auto"]
-    sorted((moved / "train" / "3").iterdir())[0].unlink()
-    train.images = moved
+    train.images, one = moved, sorted((moved / "train" / "3").iterdir())[0]
+    renamed = one.rename(one.with_name("other.png"))
+    assert "the 96 training images have other names or sizes than" in _refused(train, *flags)
+    renamed.unlink()
     assert "there are 95 training images, the run had 96" in _refused(train, *flags)
     assert f" -> {str(moved)!r}" in train.ends(0, *flags, "--resume-changed")
 

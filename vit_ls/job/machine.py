@@ -1,10 +1,17 @@
-"""What a measurement was made on, to stand in front of its numbers."""
+"""What a measurement or a run was made on, to stand in front of its numbers."""
 
 import datetime
+import os
 import platform
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
+
+_PACKAGES = ("torchvision", "timm", "numpy", "pillow")
 
 
 def machine(device: str) -> list[tuple[str, str]]:
@@ -22,3 +29,48 @@ def machine(device: str) -> list[tuple[str, str]]:
         ("# torch", torch.__version__),
         ("# date", datetime.datetime.now(datetime.UTC).date().isoformat()),
     ]
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """What a program runs as, and on: time, command, versions, hardware and the checkout's state.
+
+    Args:
+        device: That it computes on.
+    """
+    from vit_ls import __version__  # here, because the package imports this module
+
+    versions = {"torch": torch.__version__} | {n: metadata.version(n) for n in _PACKAGES}
+    made_on = dict(machine(device.type))
+    return {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": [*sys.orig_argv],
+        "versions": {"vit_ls": __version__, "python": platform.python_version()} | versions,
+        "hardware": {
+            "host": platform.node(),
+            "device": made_on["# machine"],
+            "cpus": os.cpu_count(),
+            "gpus": torch.cuda.device_count(),
+        },
+        "git": _checkout(),
+    }
+
+
+def _checkout() -> dict[str, Any] | None:
+    """Commit of the checkout that this code lies in, and whether files in it were changed."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit, changes = (
+            subprocess.run(
+                ["git", "-C", str(root), *words],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=10,
+            ).stdout
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):  # no git here, or none that may read it
+        return None
+    return {"commit": commit.strip(), "changed": bool(changes.strip())}

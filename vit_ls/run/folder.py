@@ -4,6 +4,8 @@ import csv
 import errno
 import fcntl
 import io
+import json
+import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from vit_ls.config import ConfigError, TrainConfig, dump
+from vit_ls.errors import one_line
 from vit_ls.whole import write_whole
 
-CONFIG, SUMMARY, LOCK = "args.yaml", "summary.csv", ".lock"
+_logger = logging.getLogger(__name__)
+
+CONFIG, SUMMARY, TIMING = "args.yaml", "summary.csv", "timing.csv"
+STARTS, LOCK = "starts.json", ".lock"
 
 
 class RunFolder:
@@ -50,6 +56,12 @@ class RunFolder:
         """Write the settings, as `--config` takes them back."""
         write_whole(self.path / CONFIG, lambda file: file.write(dump(config).encode()))
 
+    def add_start(self, start: Mapping[str, Any]) -> None:
+        """Add what this start of the run is made with to those before it."""
+        path = self.path / STARTS
+        content = json.dumps([*read_starts(path), start], indent=1)
+        write_whole(path, lambda file: file.write(content.encode()))
+
     def write_summary(self, rows: Sequence[dict[str, Any]]) -> None:
         """Write one row per epoch."""
         write_rows(self.path / SUMMARY, rows)
@@ -69,6 +81,37 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_whole(path, lambda file: file.write(text.getvalue().encode()))
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file of a run, less what has no value; none where there is no file.
+
+    Raises:
+        ConfigError: A row has more or fewer values than columns, or the file is no text.
+    """
+    if not path.exists():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        raise ConfigError(f"{path} cannot be read: {one_line(error)}.") from error
+    for number, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise ConfigError(f"{path} line {number} must have a value for each column.")
+    return [{name: value for name, value in row.items() if value} for row in rows]
+
+
+def read_starts(path: Path) -> list[dict[str, Any]]:
+    """What each start of a run was made with, the first one first; none where that is not known."""
+    if not path.exists():
+        return []
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        _logger.warning("%s cannot be read: %s", path, one_line(error))
+        return []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _create(config: TrainConfig, title: str) -> tuple[Path, bool]:

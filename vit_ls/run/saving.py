@@ -5,6 +5,7 @@ from typing import Any
 
 from vit_ls.config import ConfigError
 from vit_ls.errors import CheckpointError
+from vit_ls.job.machine import provenance
 from vit_ls.job.ranks import agreed
 from vit_ls.run.checkpoint import Position, newest_checkpoint, position_of, read_checkpoint
 from vit_ls.run.folder import SUMMARY, RunFolder
@@ -64,6 +65,9 @@ class Keeper:
         self._since = at.epoch if found is None else found.get("since", 0)
         if self._folder is not None:
             self._folder.write_config(self.config)
+            start = {"processes": self.ranks.world_size, "epoch": at.epoch, "batch": at.batch}
+            data = {"images": self.state.training_images, "listing": self.state.listing}
+            self._folder.add_start(provenance(self.ranks.device) | start | {"data": data})
             if found is not None:
                 if at.batch == 0 and self.last_saved is not None:
                     # A kill may have come between writing this state and naming it.

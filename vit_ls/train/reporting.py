@@ -1,6 +1,5 @@
 """How a person sees a run: a progress bar or log lines, curves, TensorBoard, Weights & Biases."""
 
-import csv
 import io
 import logging
 import sys
@@ -16,15 +15,13 @@ from tqdm import tqdm
 from vit_ls.config import ConfigError, TrainConfig, asdict
 from vit_ls.errors import blamed_on, install, one_line
 from vit_ls.job.ranks import Ranks, agreed
-from vit_ls.run.folder import write_rows
+from vit_ls.run.folder import TIMING, read_rows, write_rows
 from vit_ls.run.state import Progress
 from vit_ls.style import look, picture
 from vit_ls.train.profiling import Profile
 from vit_ls.whole import write_whole
 
 _logger = logging.getLogger(__name__)
-
-TIMING = "timing.csv"
 
 
 def check_reports_of_run(config: TrainConfig, ranks: Ranks) -> None:
@@ -108,10 +105,7 @@ class Reporter:
     def _write_timing(self, epoch: int, timing: dict[str, float]) -> None:
         """Add a row to the table of times; it is none of the summary, which a run repeats."""
         path = self.folder / TIMING
-        rows: list[dict[str, Any]] = []
-        if path.exists():
-            with path.open(newline="") as file:
-                rows = [row for row in csv.DictReader(file) if int(row["epoch"]) < epoch]
+        rows = [row for row in read_rows(path) if int(row["epoch"]) < epoch]
         values = {name: f"{value:.5g}" for name, value in timing.items()}
         write_rows(path, [*rows, {"epoch": epoch, **values}])
 
