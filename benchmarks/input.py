@@ -40,9 +40,8 @@ from benchmarks.speed.measure import Times, in_turn
 from vit_ls.config import TrainConfig
 from vit_ls.data import open_splits, train_batches
 from vit_ls.data.augment import train_transform
-from vit_ls.data.pictures import converted, opened
-from vit_ls.data.reduced import decode as reduced_decode
-from vit_ls.data.reduced import reduction
+from vit_ls.data.pictures import converted, opened, reduction
+from vit_ls.data.pictures import decode as reduced_decode
 from vit_ls.job import Ranks
 from vit_ls.job.machine import machine
 from vit_ls.job.rng import seed, seeded

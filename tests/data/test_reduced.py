@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vit_ls.config import ConfigError, TrainConfig
 from vit_ls.data import open_splits, train_batches
-from vit_ls.data.reduced import reduction
+from vit_ls.data.pictures import reduction
 from vit_ls.job import Ranks
 
 SIDE = DATA["input_size"][1]

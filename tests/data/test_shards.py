@@ -4,6 +4,8 @@ import gzip
 import io
 import json
 import os
+import sys
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -293,3 +295,21 @@ def test_an_epoch_of_changing_numbers_of_processes_shows_each_image_once(
         done += used * step
     assert len(shown) == len(set(shown)) == done
     assert done > images - batch_size * sizes[-1]  # less what fills no batch
+
+
+@pytest.mark.slow
+def test_the_end_of_a_large_epoch_is_entered_within_seconds(tmp_path: Path) -> None:
+    """100 000 samples in 100 shards: prints what counting, opening and entering took."""
+    sample = _sample(7)
+    write_split(tmp_path, "train", [sample] * 100_000, shards=100)
+    config = _config(tmp_path, val_split="", batch_size=64)
+    seconds = []
+    for _ in range(2):
+        started = time.perf_counter()
+        batches = train_batches(open_splits(config)[0], config, DATA, CPU)
+        seconds.append(time.perf_counter() - started)
+        images, _ = next(iter(batches.epoch(0, len(batches) - 1)))
+        seconds.append(time.perf_counter() - started)
+    assert len(images) == 64
+    sys.stdout.write(f"counted {seconds[0]:.1f} s, entered {seconds[3]:.2f} s\n")
+    assert seconds[3] < 5

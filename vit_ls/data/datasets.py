@@ -18,8 +18,7 @@ from vit_ls.data.digits import Digits
 from vit_ls.data.errors import UnreadableImageError
 from vit_ls.data.inputs import image_mode
 from vit_ls.data.labels import checked_label, relabel
-from vit_ls.data.pictures import PictureError, converted, opened
-from vit_ls.data.reduced import ReducedCrop
+from vit_ls.data.pictures import PictureError, ReducedCrop, converted, opened
 from vit_ls.data.splits import (
     TRAIN,
     check_settings,

@@ -20,8 +20,8 @@ from vit_ls.data.augment import (
 )
 from vit_ls.data.datasets import Images, ReadableImages
 from vit_ls.data.errors import DataError, UnreadableImageError
+from vit_ls.data.pictures import ReducedCrop
 from vit_ls.data.processes import Supervised, last_line
-from vit_ls.data.reduced import ReducedCrop
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
 from vit_ls.data.streaming.images import StreamedImages
 from vit_ls.data.streaming.order import AnyOrder
