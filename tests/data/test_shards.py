@@ -26,6 +26,7 @@ from vit_ls.data.seeded import EpochSampler
 from vit_ls.data.streaming import index, order
 from vit_ls.data.streaming.order import AnyOrder, ShardOrder
 from vit_ls.job import Ranks
+from vit_ls.run.state import RunState
 
 pytest.importorskip("webdataset", reason="needs the extra 'data'")
 CPU = Ranks(torch.device("cpu"))
@@ -277,24 +278,38 @@ def test_few_shards_are_open_at_a_time() -> None:
 def test_an_epoch_of_changing_numbers_of_processes_shows_each_image_once(
     images: int, sizes: list[int], stops: list[int]
 ) -> None:
-    batch_size, done, shift, shown = 2, 0, 0, []
-    for at, processes in enumerate(sizes):
-        step = batch_size * processes
-        if (done - shift) % step:  # as a checkpoint's position is taken up
-            shift = done % step
-        first, used = (done - shift) // step, 0
+    shown: list[int] = []
+    position = {"epoch": 0, "images": 0, "shift": 0, "updates": 0, "skipped": 0}
+    saved_by = sizes[0]
+    for processes, stop in zip(sizes, [*stops[: len(sizes) - 1], None], strict=True):
+        content = {"position": position, "ranks": saved_by * [_OF_RANK], "summary": []}
+        state = _resumed(content, processes)
+        used = 0
         for rank in range(processes):
             sampler = EpochSampler(
-                AnyOrder(images), batch_size, seed=1, rank=rank, world_size=processes, repeats=0
+                AnyOrder(images), BATCH, seed=1, rank=rank, world_size=processes, repeats=0
             )
-            sampler.start, sampler.shift = first, shift
-            batches = list(sampler)
-            batches = batches[: stops[at]] if at < len(sizes) - 1 else batches
+            sampler.start, sampler.shift = state.at.batch, state.at.shift
+            batches = list(sampler)[:stop]
             used = len(batches)
             shown += [key.image for batch in batches for key in batch]
-        done += used * step
-    assert len(shown) == len(set(shown)) == done
-    assert done > images - batch_size * sizes[-1]  # less what fills no batch
+        position["images"] += used * BATCH * processes
+        position["shift"], saved_by = state.at.shift, processes
+    assert len(shown) == len(set(shown)) == position["images"]
+    assert len(shown) > images - BATCH * sizes[-1]  # less what fills no batch
+
+
+BATCH = 2
+_OF_RANK = {"loss_sum": 0.0, "images": 0}
+
+
+def _resumed(content: dict[str, Any], processes: int) -> RunState:
+    """Of a run of so many processes that goes on from a checkpoint, as far as its position goes."""
+    nothing: Any = None
+    config = TrainConfig(batch_size=BATCH)
+    state = RunState(config, Ranks(CPU.device, 0, processes), nothing, nothing, None, None)
+    state.load_position(content, reseeded=True)
+    return state
 
 
 @pytest.mark.slow

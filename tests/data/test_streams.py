@@ -101,6 +101,7 @@ def test_damaged_samples_are_named_and_counted(
     # Named once, not in each epoch; of 10 images 8 fill batches, so the flag is set by the second.
     status, log = _train(data, tmp_path, "--workers", workers, "--epochs", "4")
     assert status == 0, log
+    assert ("wds/digits is a stream: a run that goes on reads its used part" in log) == streamed
     what = "left out" if streamed else "replaced by the next"
     (line,) = [line for line in log.splitlines() if what in line]
     assert f"digits-train-0.tar/00000{ending}: " in line

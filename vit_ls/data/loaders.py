@@ -1,5 +1,6 @@
 """Loaders of training and evaluation, from timm's data sets, transforms and prefetcher."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,6 +26,8 @@ from vit_ls.data.processes import Supervised, last_line
 from vit_ls.data.seeded import EpochSampler, SeededErasing, SeededImages
 from vit_ls.data.streaming.images import StreamedImages
 from vit_ls.data.streaming.order import AnyOrder
+
+_logger = logging.getLogger(__name__)
 
 
 class Place(Protocol):
@@ -153,6 +156,11 @@ def train_batches(
         ):
             if value:
                 raise ConfigError(f"--{name} needs a data set that is not streamed.")
+        _logger.info(
+            "%s is a stream: a run that goes on reads its used part again. hfds/, and wds/ on a "
+            "disk, go on where they stood.",
+            config.dataset,
+        )
         streamed = _streamed(images, config, data_config, collate, place)
         flags = None
         if isinstance(images.dataset, StreamedImages):
