@@ -98,7 +98,7 @@ def _attempt(
     while updates is not None and any(one.exitcode is None for one in started):
         written = [path.read_text().count("\n") for path in set(folder.glob("*-*")) - before]
         if max(written, default=0) > updates:
-            time.sleep(random.Random(seed).random() / 10)
+            time.sleep(random.Random(seed).random() / 50)
             for one in started:
                 one.kill()
             break
