@@ -233,8 +233,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, nargs="+", help="folder of a run of train.py")
-    output = {"type": Path, "default": Path("report.html"), "metavar": "FILE"}
-    parser.add_argument("--output", help="the page; default: report.html", **output)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="the page; default: report.html",
+    )
     args = parser.parse_args(argv)
     check_packages("the report", "matplotlib", extra="train")
     runs = read_runs(args.run)

@@ -37,14 +37,16 @@ def provenance(device: torch.device) -> dict[str, Any]:
     Args:
         device: That it computes on.
     """
-    from vit_ls import __version__  # here, because the package imports this module
-
-    versions = {"torch": torch.__version__} | {n: metadata.version(n) for n in _PACKAGES}
+    versions = {
+        "vit_ls": sys.modules["vit_ls"].__version__,  # of the checkout, which need not be installed
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    } | {name: metadata.version(name) for name in _PACKAGES}
     made_on = dict(machine(device.type))
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": [*sys.orig_argv],
-        "versions": {"vit_ls": __version__, "python": platform.python_version()} | versions,
+        "versions": versions,
         "hardware": {
             "host": platform.node(),
             "device": made_on["# machine"],
