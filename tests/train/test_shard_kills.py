@@ -85,7 +85,13 @@ def _start(data: Path, folder: Path, processes: int, *more: str) -> list[Any]:
 
 
 def _attempt(
-    data: Path, folder: Path, processes: int, workers: int, updates: int | None, seed: float = 0.0
+    data: Path,
+    folder: Path,
+    processes: int,
+    workers: int,
+    updates: int | None,
+    seed: float,
+    *more: str,
 ) -> list[tuple[At, dict[At, list[int]]]]:
     """Train to the end, or until that many updates are seen, and then a moment; then kill all.
 
@@ -93,7 +99,7 @@ def _attempt(
         What each process wrote down: where it started, and its labels up to where it then was.
     """
     before = set(folder.glob("*-*"))
-    started = _start(data, folder, processes, "--workers", str(workers))
+    started = _start(data, folder, processes, "--workers", str(workers), *more)
     deadline = time.monotonic() + 120
     while updates is not None and any(one.exitcode is None for one in started):
         written = [path.read_text().count("\n") for path in set(folder.glob("*-*")) - before]
@@ -148,7 +154,7 @@ def test_killed_runs_use_the_same_images_in_the_same_order(
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         folder.mkdir()
-    wanted = _used([_attempt(data, whole, processes, workers, None)])
+    wanted = _used([_attempt(data, whole, processes, workers, None, 0.0)])
     per_epoch = IMAGES // (BATCH * processes)
     dice = random.Random(processes * 10 + workers)
     kills = [*(dice.randrange(1, per_epoch) for _ in range(3)), None]
@@ -161,6 +167,21 @@ def test_killed_runs_use_the_same_images_in_the_same_order(
         assert shown.total() == per_epoch * BATCH * processes
         assert set(shown.values()) == {1}
     assert_same_run(killed / "run", whole / "run")
+
+
+@pytest.mark.landing
+def test_another_batch_size_uses_each_image_of_the_epoch_once(data: Path, tmp_path: Path) -> None:
+    sizes = [(12, 2), (8, 2), (20, None)]
+    attempts = [
+        _attempt(data, tmp_path, 1, 0, kill, 0.0, "--batch-size", str(size), "--resume-changed")
+        for size, kill in sizes
+    ]
+    used = _used(attempts)
+    assert attempts[1][0][0] > (0, 0)
+    for epoch in range(2):
+        shown = _of_epoch(used, epoch)
+        assert set(shown.values()) == {1}
+        assert IMAGES - 20 < shown.total() <= IMAGES
 
 
 @pytest.mark.slow
