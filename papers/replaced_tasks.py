@@ -41,7 +41,7 @@ def _digits(side: int, *, held_out: bool) -> Batch:
 
 def _digit_batches(generator: torch.Generator) -> Iterator[Batch]:
     images, labels = _digits(36, held_out=False)
-    for chosen in torch.randperm(len(images), generator=generator).split(64)[:12]:
+    for chosen in torch.randperm(len(images), generator=generator).split(64)[:8]:
         up, left = (int(n) - 2 for n in torch.randint(5, (2,), generator=generator))
         yield images[chosen].roll((up, left), (2, 3)), labels[chosen]
 
@@ -94,11 +94,11 @@ def _marked(logits: Tensor, classes: Tensor) -> float:
 
 TASKS: Mapping[str, Task] = {
     "digits": Task(
-        *(36, 6, 10, 40, _digit_batches, lambda: _digits(36, held_out=True)),
+        *(36, 6, 10, 60, _digit_batches, lambda: _digits(36, held_out=True)),
         *(F.cross_entropy, _right, "token"),
     ),
     "canvas": Task(
-        *(48, 8, 1 + 2 * CLASSES, 80, _canvas_batches),
+        *(48, 8, 1 + 2 * CLASSES, 20, _canvas_batches),
         lambda: _canvases(256, torch.Generator().manual_seed(10_000), held_out=True),
         *(_canvas_loss, _marked, ""),
     ),

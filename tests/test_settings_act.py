@@ -140,6 +140,9 @@ ACTS = {
 }
 # Where the others are shown, which name what is read and written, or leave the numbers alone.
 ELSEWHERE = {
+    "replace_attention": "run/test_replaced.py",
+    "attention_kwargs": "run/test_replaced.py",
+    "keep_attention": "run/test_replaced.py",
     "data_dir": "data/test_datasets.py",
     "dataset_download": "data/test_datasets.py",
     "dataset_trust_remote_code": "data/test_datasets.py",

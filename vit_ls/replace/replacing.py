@@ -126,9 +126,7 @@ def _why_not(model: Any) -> str | None:
         return f"rotary positions must be of {known}, got {type(rope).__name__}."
     if getattr(model, "rel_pos_bias", None) is not None:
         return "Relative biases must be of each block, got one that all blocks share."
-    if isinstance(model.__dict__["_modules"].get("patch_drop"), nn.Module) and not isinstance(
-        model.patch_drop, nn.Identity
-    ):
+    if not isinstance(getattr(model, "patch_drop", None), nn.Identity | None):
         return "patch_drop_rate must be 0: windows need every patch."
     if not isinstance(getattr(model.patch_embed, "proj", None), nn.Module):
         return f"patches must come from a layer 'proj', got {type(model.patch_embed).__name__}."

@@ -6,6 +6,7 @@ overlapping views of the other rows become many transposes there.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vit_ls.grid import num_windows
@@ -37,7 +38,7 @@ def window_attention(
     k, v = kv.unbind()
     q, k, v = (
         _take(q.flatten(1, 2), queries, positions.query),
-        _take(k, keys, positions.key),
+        _take(k, keys, positions.key, E),
         _take(v, keys, None),
     )
     # [B,T,N,C] -> [B,T,N*h,d] -> [B,N*h,T,d]
@@ -48,10 +49,15 @@ def window_attention(
     return x.index_select(1, _place_in_windows(H, W, windows.window, x.device)).unflatten(1, (H, W))
 
 
-def _take(x: Tensor, tokens: Tensor, positions: Tensor | None) -> Tensor:
-    """The `tokens` [K,N] of x [B,H*W,C], with `positions` [...,C] of K places: [B,K,N,C]."""
+def _take(x: Tensor, tokens: Tensor, positions: Tensor | None, front: int = 0) -> Tensor:
+    """The `tokens` [E+K,N] of x [B,E+H*W,C]: [B,E+K,N,C].
+
+    Each of K gets its place's one of `positions` [...,C]; those in front, which have none, do not.
+    """
     x = x.index_select(1, tokens.flatten()).unflatten(1, tokens.shape)
-    return x if positions is None else x + positions.flatten(0, 1)[:, None]
+    if positions is None:
+        return x
+    return x + F.pad(positions.flatten(0, 1), (0, 0, front, 0))[:, None]
 
 
 def _tokens_of_windows(
