@@ -79,11 +79,14 @@ def test_programs_build_the_replaced_model_again(
 
 
 @pytest.mark.landing
-def test_pictures_and_exports_are_of_the_replaced_model(checkpoint: Path, tmp_path: Path) -> None:
+def test_pictures_and_exports_are_of_the_replaced_model(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     expected = answers(vit_ls.load(checkpoint))
     out = tmp_path / "maps"
     argv = ["--model", "test_vit", "--checkpoint", str(checkpoint), "--out", str(out)]
     visualize(argv)
+    assert "leaves out blocks that kept their attention: [2]" in capsys.readouterr().err
     assert (out / "rollout.png").exists()
     argv = ["--model", "test_vit", "--checkpoint", str(checkpoint), "--static-size"]
     export([*argv, "--out", str(tmp_path / "model.pt2")])

@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             model(as_input(image, model))
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    kept = vit_ls.replaceable(model)
+    if kept:
+        sys.stderr.write(f"the rollout leaves out blocks that kept their attention: {kept}\n")
     layer = _layer(records, args.layer)
     _check_head(layer, args.head)
     args.out.mkdir(parents=True, exist_ok=True)
