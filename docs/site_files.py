@@ -26,6 +26,8 @@ WHAT = {
     "high_resolution": ("Large images", "examples/high_resolution.py --cost", "comparisons"),
     "input": ("Loading of images", "benchmarks.input", "speed"),
     "long_range": ("What the projection carries", "examples/long_range.py", "comparisons"),
+    "replaced": ("ViTs in windows beside their originals", "benchmarks.speed", "comparisons"),
+    "replaced_runs": ("What a ViT keeps in windows", "papers.replaced", "comparisons"),
     "rules": ("Kernels of attention, and the one that is chosen", "benchmarks.rules", "kernels"),
     "sequence": ("Cost of a block by length", "benchmarks.sequence", "sequences"),
     "sequence_runs": ("Trainings on sequences", "papers.sequence.compare", "sequences"),

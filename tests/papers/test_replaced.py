@@ -1,4 +1,4 @@
-"""The trainings of `papers.replaced`, in little: what is learned, what is written, what is shown."""
+"""The trainings of `papers.replaced` in little: what is learned, what is written and shown."""
 
 import pytest
 import torch
@@ -32,6 +32,7 @@ def test_a_model_takes_a_batch_of_its_task(name):
     assert len(model.blocks) == 6
 
 
+@pytest.mark.landing
 def test_rows_are_written_once_and_continued(tmp_path, monkeypatch):
     monkeypatch.setattr(replaced, "EPOCHS", (0, 1))
     short = TASKS["canvas"]._replace(epochs=1)

@@ -7,6 +7,7 @@ import torch
 from replace.originals import images, make
 from timm.models import save_for_hf
 from timm.models._features_fx import GraphExtractNet, get_notrace_modules
+from timm.models._manipulate import reinit_non_persistent_buffers
 from timm.optim import param_groups_layer_decay
 
 from vit_ls import CompositeSlice, LongShort, replace_attention
@@ -82,6 +83,16 @@ def test_half_precision_and_the_meta_device_are_taken(key, kind):
     with torch.device("meta"):
         meta = replaced(key, kind)
     assert all(parameter.is_meta for parameter in meta.parameters())
+
+
+def test_a_model_without_values_is_filled_from_weights(key, kind):
+    model = replaced(key, kind)
+    with torch.device("meta"):
+        empty = replaced(key, kind)
+    empty.to_empty(device="cpu").load_state_dict(model.state_dict())
+    reinit_non_persistent_buffers(empty)
+    x = images(model)
+    assert torch.equal(empty.eval()(x), model(x))
 
 
 def test_torch_fx_takes_the_layers_as_leaves(key, kind):

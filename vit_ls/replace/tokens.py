@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from timm.layers import apply_rot_embed_cat
+from timm.layers import apply_rot_embed_cat, resize_rel_pos_bias_table
 from torch import Tensor, nn
 
 from vit_ls.attention.recorded import Attention
@@ -63,7 +63,8 @@ class TokenAttention(nn.Module, ABC):
         for name, parameter in original.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
         for name, buffer in original.named_buffers(recurse=False):
-            self.register_buffer(name, buffer, persistent=name in kept)
+            if name != "relative_position_index":  # of all pairs of tokens: windows have none
+                self.register_buffer(name, buffer, persistent=name in kept)
         self.num_heads: int = original.num_heads  # type: ignore[assignment]
         self.num_kv_heads = getattr(original, "num_kv_heads", self.num_heads)
         self.rotate_half = getattr(original, "rotate_half", False)
@@ -193,6 +194,25 @@ class TokenAttention(nn.Module, ABC):
     def _table(self) -> Tensor | None:
         """The relative position bias of BEiT, or None."""
         return getattr(self, "relative_position_bias_table", None)
+
+    def set_window_size(self, window_size: tuple[int, int]) -> None:
+        """Make the relative bias for another grid (H, W), as timm's `set_input_size` asks."""
+        table = self._table()
+        if table is None or self.table_grid is None or window_size == self.table_grid:
+            return
+        rows = (2 * window_size[0] - 1) * (2 * window_size[1] - 1) + 3
+        with torch.no_grad():
+            resized = resize_rel_pos_bias_table(
+                table, window_size, (rows, self.num_heads), self.table_grid
+            )
+        self.relative_position_bias_table = nn.Parameter(resized, table.requires_grad)
+        self.table_grid = window_size[0], window_size[1]
+
+    def init_non_persistent_buffers(self) -> None:
+        """Fill what no checkpoint holds, as timm asks after a model was made without values."""
+        bias: Any = getattr(self, "k_bias", None)
+        if bias is not None:
+            bias.zero_()
 
     def positions(self, windows: Windows) -> Positions:
         """What the original's relative bias adds in windows."""
