@@ -33,7 +33,8 @@ from vit_ls.blocks import Embed, StageSpec
 from vit_ls.config import ConfigError
 from vit_ls.data.digits import Digits
 from vit_ls.grid import num_windows
-from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.backbone import StagedTransformer
+from vit_ls.models.spec import BackboneSpec
 from vit_ls.style import QUIET, look, markdown_table, picture, shades
 
 ROOT = Path(__file__).parents[1]

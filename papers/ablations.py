@@ -33,7 +33,8 @@ from vit_ls.blocks import Embed, StageSpec
 from vit_ls.config import ConfigError
 from vit_ls.data.digits import SIZE, Digits
 from vit_ls.job.machine import machine
-from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.backbone import StagedTransformer
+from vit_ls.models.spec import BackboneSpec
 from vit_ls.style import markdown_table
 
 DIM, HEADS, DEPTH, PATCH = 48, 3, 2, 4

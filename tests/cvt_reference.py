@@ -8,8 +8,9 @@ from timm.models import build_model_with_cfg
 
 from vit_ls.attention import Convolutions, Full
 from vit_ls.blocks import Embed, StageSpec
-from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.backbone import StagedTransformer
 from vit_ls.models.convert import checkpoint_filter_fn
+from vit_ls.models.spec import BackboneSpec
 
 FILE = Path(__file__).parent / "data" / "cvt_reference_tiny.safetensors"
 

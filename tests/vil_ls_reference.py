@@ -8,8 +8,9 @@ from safetensors.torch import load_file
 
 from vit_ls.attention import Full, LongShort
 from vit_ls.blocks import Embed, StageSpec
-from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.backbone import StagedTransformer
 from vit_ls.models.names import convert_released
+from vit_ls.models.spec import BackboneSpec
 
 FILES = {
     window: Path(__file__).parent / "data" / f"vil_ls_reference_{window}_window.safetensors"

@@ -17,12 +17,12 @@ from vit_ls.attention.recorded import Attention
 
 __all__ = [
     "KINDS",
+    "AttentionKind",
     "CompositeSlice",
     "CompositeSliceAttention",
     "Convolutions",
     "Full",
     "FullAttention",
-    "Kind",
     "LongShort",
     "LongShortAttention",
     "Options",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class Kind(NamedTuple):
+class AttentionKind(NamedTuple):
     """A kind of attention."""
 
     options: type[Options]
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind(LongShort, LongShortAttention, RecordedLongShort),
-    Kind(CompositeSlice, CompositeSliceAttention, RecordedSlices),
-    Kind(Full, FullAttention, RecordedFull),
+    AttentionKind(LongShort, LongShortAttention, RecordedLongShort),
+    AttentionKind(CompositeSlice, CompositeSliceAttention, RecordedSlices),
+    AttentionKind(Full, FullAttention, RecordedFull),
 )

@@ -1,7 +1,6 @@
 """The staged backbone of all families, with timm's interface."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -10,41 +9,23 @@ from timm.layers import (
     calculate_drop_path_rates,
     get_device_dtype,
     is_scriptable,
-    to_2tuple,
     trunc_normal_,
 )
-from timm.models._features import feature_take_indices
 from timm.models._input import update_model_input_size
 from torch import Tensor, nn
 
 from vit_ls.attention.positions import Undecayed
-from vit_ls.blocks import BlockSpec, Stage, StageSpec
+from vit_ls.blocks import Stage
 from vit_ls.models.convert import fit
+from vit_ls.models.feature_maps import FeatureMaps
+from vit_ls.models.spec import BackboneSpec
 
 _NO_SCRIPT = (
     "A model must be exported by torch.export, since PyTorch has deprecated TorchScript, got {}."
 )
 
 
-@dataclass(frozen=True)
-class BackboneSpec(BlockSpec):
-    """Stages, and what is the same in all of them."""
-
-    stages: tuple[StageSpec, ...]
-    img_size: int
-    """Side of the images, in pixels, that position tables are made for; others run too."""
-    global_pool: Literal["avg", "token"] = "avg"
-    """What the classifier reads: the mean of the last grid, or its stage's global token."""
-    released: Literal["cvt", "vil"] | None = None
-    """The kind of file (`vit_ls.models.names.Kind`) that this architecture was released in: it must
-    fit whole, where other models take what they can use of it."""
-    maps_of_blocks: bool = False
-    """Each block gives a feature map, as in timm's plain ViT; else each stage gives one."""
-    features: tuple[int, ...] | None = None
-    """Which of the maps timm's `features_only` gives where it is not told; None for all."""
-
-
-class StagedTransformer(nn.Module):
+class StagedTransformer(FeatureMaps):
     """Stages of transformer blocks, each on a grid that its embedding made of the one before.
 
     Images and feature maps are NCHW; inside, tokens are grids [B,H,W,C]. Any height and width runs:
@@ -95,7 +76,7 @@ class StagedTransformer(nn.Module):
         self.released = spec.released
         self.maps_of_blocks = spec.maps_of_blocks
         self.spec = spec
-        self.img_size = grid = _size(spec.img_size if img_size is None else img_size, spec)
+        self.img_size = grid = spec.size(img_size)
         depths = [stage.depth for stage in spec.stages]
         rates: Any = calculate_drop_path_rates(drop_path_rate, depths, stagewise=True)
         stages = []
@@ -225,7 +206,7 @@ class StagedTransformer(nn.Module):
         Raises:
             ValueError: no size, or one that the model does not take; nothing was changed.
         """
-        size = self.img_size if img_size is None else _size(img_size, self.spec)
+        size = self.img_size if img_size is None else self.spec.size(img_size)
         grid = size
         for stage, spec in zip(self.stages, self.spec.stages, strict=False):  # some may be pruned
             grid = spec.embed.grid_after(grid)
@@ -283,93 +264,6 @@ class StagedTransformer(nn.Module):
             self.global_pool = global_pool
             self._name_head_pool()
 
-    def forward_intermediates(
-        self,
-        x: Tensor,
-        indices: int | list[int] | None = None,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: str = "NCHW",
-        intermediates_only: bool = False,
-    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """The maps at the end of chosen stages, or blocks where the spec says so.
-
-        Args:
-            x: Images [B,Cin,H,W].
-            indices: The last n of `feature_info` if an int, the named ones (negative from the end)
-                if a list, all if None.
-            norm: Apply the final norm to the last map of all.
-            stop_early: Do not run the blocks after the last map asked for; then the final norm does
-                not run either.
-            output_fmt: "NCHW", the only one.
-            intermediates_only: Return the maps alone.
-
-        Returns:
-            The maps [B,C,H',W'], or the final features (see `forward_features`) and the maps.
-        """
-        assert output_fmt == "NCHW", f"output_fmt must be 'NCHW', got {output_fmt!r}."
-        places = self._places()
-        take_indices, max_index = feature_take_indices(len(places), indices)
-        whole = not stop_early or max_index == len(places) - 1
-        last_stage, last_block = places[-1 if whole else max_index]
-        maps: list[Tensor] = []
-        g: Tensor | None = None
-        x = x.permute(0, 2, 3, 1)
-        for i, stage in enumerate(self.stages[: last_stage + 1]):
-            assert isinstance(stage, Stage)
-            blocks = [places[taken][1] for taken in take_indices if places[taken][0] == i]
-            stop = last_block + 1 if i == last_stage else None
-            x, g, grids = stage.forward_intermediates(x, blocks, stop)
-            maps += grids
-        if norm and max_index == len(self.feature_info) - 1:
-            maps[-1] = self.norm(maps[-1])
-        maps = [grid.permute(0, 3, 1, 2) for grid in maps]
-        if intermediates_only:
-            return maps
-        if whole:
-            x = self._final(x, g)
-        return x.permute(0, 3, 1, 2), maps
-
-    def _places(self) -> list[tuple[int, int]]:
-        """Stage and block after which there is each map of `forward_intermediates`."""
-        depths = [len(stage.blocks) for stage in self.stages if isinstance(stage, Stage)]
-        if self.maps_of_blocks:
-            return [(i, j) for i, depth in enumerate(depths) for j in range(depth)]
-        return [(i, depth - 1) for i, depth in enumerate(depths)]
-
-    def prune_intermediate_layers(
-        self,
-        indices: int | list[int] = 1,
-        prune_norm: bool = False,
-        prune_head: bool = True,
-    ) -> list[int]:
-        """Drop what the maps of `indices` do not need.
-
-        Args:
-            indices: As in `forward_intermediates`.
-            prune_norm: Drop the final norm; it goes in any case when the last stage does.
-            prune_head: Drop the head; it goes in any case when the last stage does.
-
-        Returns:
-            The indices, none of them negative.
-        """
-        take_indices: list[int]
-        places = self._places()
-        take_indices, max_index = feature_take_indices(len(places), indices)
-        shorter = max_index < len(places) - 1
-        last_stage, last_block = places[max_index]
-        self.stages = self.stages[: last_stage + 1]
-        stage = self.stages[last_stage]
-        assert isinstance(stage, Stage)
-        stage.blocks = stage.blocks[: last_block + 1]
-        if prune_norm or shorter:
-            self.norm = nn.Identity()
-        if shorter:
-            self.num_features = self.head_hidden_size = self.feature_info[max_index]["num_chs"]
-        if prune_head or shorter:
-            self.reset_classifier(0, "")
-        return take_indices
-
     def forward_features(self, x: Tensor) -> Tensor:
         """Images [B,Cin,H,W] -> the last stage's map after the final norm, [B,C,H',W'].
 
@@ -397,14 +291,3 @@ class StagedTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images [B,Cin,H,W] -> logits [B,num_classes]."""
         return self.forward_head(self.forward_features(x))
-
-
-def _size(img_size: Any, spec: BackboneSpec) -> tuple[int, int]:
-    """Height and width in pixels."""
-    pair = to_2tuple(img_size)
-    least = spec.stages[0].embed.least_side
-    if len(pair) != 2 or not all(type(n) is int and n >= least for n in pair):
-        raise ValueError(
-            f"img_size must be one integer or two, of at least {least} pixels, got {img_size!r}."
-        )
-    return pair[0], pair[1]

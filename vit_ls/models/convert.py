@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vit_ls.attention.position_bias import WindowPositionBias, window_of_table
-from vit_ls.models.names import Kind, Named, under_our_names
+from vit_ls.models.names import Named, Origin, under_our_names
 from vit_ls.ops import resize_axis, resize_positions
 
 _logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Rules(NamedTuple):
 
 _NONE = re.compile(r"(?!)")
 
-WARM_STARTS: dict[Kind, Rules] = {
+WARM_STARTS: dict[Origin, Rules] = {
     "cvt": Rules(
         new=re.compile(r"\.(dynamic_projection|norm_kv|norm_projected)\."),
         left_out=_NONE,

@@ -25,8 +25,9 @@ from timm.models import generate_default_cfgs, register_model
 
 from vit_ls.attention import CompositeSlice, Full, Options
 from vit_ls.blocks import Embed, StageSpec
-from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.backbone import StagedTransformer
 from vit_ls.models.factory import change_attention, create, default_cfg
+from vit_ls.models.spec import BackboneSpec
 
 __all__ = [
     "cst_vil_medium",

@@ -27,8 +27,9 @@ from timm.models import generate_default_cfgs, register_model
 
 from vit_ls.attention import Convolutions, Full
 from vit_ls.blocks import Activation, Embed, StageSpec
-from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.backbone import StagedTransformer
 from vit_ls.models.factory import create, default_cfg
+from vit_ls.models.spec import BackboneSpec
 
 __all__ = ["cvt_13", "cvt_13_384", "cvt_21", "cvt_21_384", "cvt_w24_384", "test_cvt"]
 

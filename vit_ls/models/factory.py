@@ -11,8 +11,9 @@ from timm.models import PretrainedCfg, build_model_with_cfg, resolve_pretrained_
 
 from vit_ls.attention import Options
 from vit_ls.grid import num_windows
-from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.backbone import StagedTransformer
 from vit_ls.models.convert import checkpoint_filter_fn
+from vit_ls.models.spec import BackboneSpec
 
 _PAIRS = ("slice_size",)
 """Options of which two numbers are one value."""

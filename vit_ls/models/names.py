@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vit_ls.models.wrappers import cleaned, held, unwrapped
 
-Kind = Literal["cvt", "vil", "vit", "other"]
+Origin = Literal["cvt", "vil", "vit", "other"]
 """What the tensors are of, as far as loading has to know; "other" fits its own model or none."""
 
 Renames = tuple[tuple[str, str], ...]
@@ -73,7 +73,7 @@ _VIL = dict.fromkeys(
 class Named(NamedTuple):
     """The tensors of a file under this package's names."""
 
-    kind: Kind
+    kind: Origin
     title: str
     """What the file is, for a person."""
     unscaled: bool
@@ -92,7 +92,7 @@ def under_our_names(state_dict: Mapping[str, Any]) -> Named:
     tensors = cleaned(unwrapped(state_dict, which))
     if "layer1.0.proj.weight" in tensors:
         windows = "layer1.1.attn.query.weight" in tensors
-        kind: Kind = "vil" if windows else "other"
+        kind: Origin = "vil" if windows else "other"
         title = "a ViL with Microsoft's names" if windows else "a ViL-LS as released"
         return Named(kind, title, False, convert_released(tensors))
     if any(_HUGGING_FACE_CVT.match(key) for key in tensors):

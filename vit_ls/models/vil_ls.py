@@ -14,8 +14,9 @@ from timm.models import generate_default_cfgs, register_model
 
 from vit_ls.attention import Full, LongShort
 from vit_ls.blocks import Embed, StageSpec
-from vit_ls.models.backbone import BackboneSpec, StagedTransformer
+from vit_ls.models.backbone import StagedTransformer
 from vit_ls.models.factory import change_attention, create, default_cfg
+from vit_ls.models.spec import BackboneSpec
 
 __all__ = [
     "test_vil_ls",
