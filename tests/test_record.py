@@ -9,7 +9,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import vit_ls
 from vit_ls.ops.rules import is_recording
-from vit_ls.sequence import CompositeSliceAttention1d, LongShortAttention1d
+from vit_ls.sequence import (
+    CompositeSlice,
+    CompositeSliceAttention1d,
+    LongShort,
+    LongShortAttention1d,
+)
 from vit_ls.visualize.rollout import rollout
 
 CASES = [
@@ -189,8 +194,8 @@ def test_a_compiled_model_and_no_pass_at_all_are_refused(way):
 @pytest.mark.parametrize(
     "layer",
     [
-        LongShortAttention1d(16, 2, window=4, rank=2),
-        CompositeSliceAttention1d(16, 2, slice_size=4),
+        LongShortAttention1d(16, 2, LongShort(window=4, rank=2)),
+        CompositeSliceAttention1d(16, 2, CompositeSlice(slice_size=4)),
     ],
 )
 def test_a_layer_of_sequences_is_refused_by_its_name(layer):

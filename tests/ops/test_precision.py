@@ -55,18 +55,19 @@ from vit_ls.job.precision import set_precision
 from vit_ls.ops import precision_of_products
 from vit_ls.ops.impl.triton import tiles
 from vit_ls.sequence import (
-    CausalCompositeSliceAttention1d, CausalLongShortAttention, CompositeSliceAttention1d,
-    FullAttention1d, LongShortAttention1d,
+    CausalCompositeSlice, CausalCompositeSliceAttention1d, CausalLongShort,
+    CausalLongShortAttention, CompositeSlice, CompositeSliceAttention1d, FullAttention1d,
+    LongShort, LongShortAttention1d,
 )
 
 def forwards():
     row = torch.randn(1, 9, 16)
     for layer in (
         FullAttention1d(16, 2),
-        LongShortAttention1d(16, 2, window=4, rank=2),
-        CompositeSliceAttention1d(16, 2, slice_size=3, pos_embed="absolute"),
-        CausalLongShortAttention(16, 2, window=4, segment=4, rank=2),
-        CausalCompositeSliceAttention1d(16, 2, slice_size=3),
+        LongShortAttention1d(16, 2, LongShort(4, 2)),
+        CompositeSliceAttention1d(16, 2, CompositeSlice(3, pos_embed="absolute")),
+        CausalLongShortAttention(16, 2, CausalLongShort(4, 4, 2)),
+        CausalCompositeSliceAttention1d(16, 2, CausalCompositeSlice(3)),
     ):
         layer(row)
     for name in ("test_vil_ls", "test_cvt_ls", "test_cst_vil"):

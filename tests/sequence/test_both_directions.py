@@ -41,7 +41,7 @@ class Sliced(torch.nn.Module):
     def __init__(self, slice_size=4, alpha=1, max_length=128, **options):
         super().__init__()
         self.layer = CompositeSliceAttention1d(
-            DIM, HEADS, slice_size=slice_size, alpha=alpha, **options
+            DIM, HEADS, CompositeSlice(slice_size=slice_size, alpha=alpha, **options)
         )
         self.positions = SlicePositionEmbedding(
             DIM, slice_size=slice_size, max_length=max_length, alpha=alpha
@@ -54,7 +54,9 @@ class Sliced(torch.nn.Module):
 
 LAYERS = {
     **{
-        f"window{w}_rank{r}": lambda w=w, r=r: LongShortAttention1d(DIM, HEADS, window=w, rank=r)
+        f"window{w}_rank{r}": lambda w=w, r=r: LongShortAttention1d(
+            DIM, HEADS, LongShort(window=w, rank=r)
+        )
         for w, r in SIZES
     },
     "full": lambda: FullAttention1d(DIM, HEADS),
@@ -132,7 +134,7 @@ def test_a_sample_without_a_real_token_is_finite_and_changes_no_other(name):
 @pytest.mark.parametrize(("window", "rank"), SIZES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_implementation_masks_as_the_definition_does(window, rank, mask, impl):
-    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=rank))
+    layer = drawn(LongShortAttention1d(DIM, HEADS, LongShort(window=window, rank=rank)))
     valid, x, cls = torch.tensor(MASKS[mask], dtype=torch.bool), tokens(19), tokens(1)
     results = []
     for layer.impl in ("dense", impl):
@@ -150,7 +152,9 @@ def test_every_implementation_masks_as_the_definition_does(window, rank, mask, i
 )
 @pytest.mark.parametrize("mask", MASKS)
 def test_long_short_attention_equals_its_definition(window, rank, with_cls, dual_ln, mask):
-    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=rank, dual_ln=dual_ln))
+    layer = drawn(
+        LongShortAttention1d(DIM, HEADS, LongShort(window=window, rank=rank, dual_ln=dual_ln))
+    )
     x, valid = tokens(19), torch.tensor(MASKS[mask], dtype=torch.bool)
     cls = tokens(1) if with_cls else None
     y, y_cls = layer(x, cls, valid)
@@ -167,7 +171,9 @@ def test_long_short_attention_equals_its_definition(window, rank, with_cls, dual
 )
 @pytest.mark.parametrize("mask", MASKS)
 def test_dropping_next_to_no_weight_is_dropping_none(window, rank, with_cls, mask):
-    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=rank, attn_drop=1e-13))
+    layer = drawn(
+        LongShortAttention1d(DIM, HEADS, LongShort(window=window, rank=rank, attn_drop=1e-13))
+    )
     x, valid = tokens(19), torch.tensor(MASKS[mask], dtype=torch.bool)
     cls = tokens(1) if with_cls else None
     expected = outputs_and_gradients(layer.eval(), x, cls, valid)
@@ -176,10 +182,12 @@ def test_dropping_next_to_no_weight_is_dropping_none(window, rank, with_cls, mas
 
 
 DROPPING = {
-    "window": lambda p: LongShortAttention1d(DIM, HEADS, window=4, rank=0, attn_drop=p),
-    "projection": lambda p: LongShortAttention1d(DIM, HEADS, window=0, rank=5, attn_drop=p),
-    "both": lambda p: LongShortAttention1d(DIM, HEADS, window=2, rank=3, attn_drop=p),
-    "full": lambda p: FullAttention1d(DIM, HEADS, attn_drop=p),
+    "window": lambda p: LongShortAttention1d(DIM, HEADS, LongShort(window=4, rank=0, attn_drop=p)),
+    "projection": lambda p: LongShortAttention1d(
+        DIM, HEADS, LongShort(window=0, rank=5, attn_drop=p)
+    ),
+    "both": lambda p: LongShortAttention1d(DIM, HEADS, LongShort(window=2, rank=3, attn_drop=p)),
+    "full": lambda p: FullAttention1d(DIM, HEADS, Full(attn_drop=p)),
 }
 
 
@@ -210,7 +218,7 @@ def test_dropping_leaves_a_sample_without_a_real_token_finite(name):
 @pytest.mark.parametrize("N", [1, 2, 7])
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_single_short_sequence_with_a_class_token_equals_its_definition(N, rank):
-    layer = drawn(LongShortAttention1d(DIM, HEADS, window=4, rank=rank))
+    layer = drawn(LongShortAttention1d(DIM, HEADS, LongShort(window=4, rank=rank)))
     x, cls = tokens(N, 1), tokens(1, 1)
     y, y_cls = layer(x, cls)
     expected, of_cls = long_short(layer, x[0], cls[0, 0])
@@ -219,7 +227,7 @@ def test_a_single_short_sequence_with_a_class_token_equals_its_definition(N, ran
 
 
 def test_a_layer_without_rank_and_class_token_has_no_norm_of_projected_keys():
-    layer = LongShortAttention1d(DIM, HEADS, window=4, rank=0, cls_token=False)
+    layer = LongShortAttention1d(DIM, HEADS, LongShort(window=4, rank=0), cls_token=False)
     assert layer.norm_projected is None
     with pytest.raises(ValueError, match=r"needs a layer with one, got cls_token=False\."):
         layer(tokens(9).float(), tokens(1).float())
@@ -268,7 +276,7 @@ def test_slices_of_one_token_are_values_and_full_attention_among_them():
 
 
 def test_a_window_over_the_sequence_without_norms_is_full_attention():
-    layer = drawn(LongShortAttention1d(DIM, HEADS, window=13, rank=0, dual_ln=False))
+    layer = drawn(LongShortAttention1d(DIM, HEADS, LongShort(window=13, rank=0, dual_ln=False)))
     whole = drawn(FullAttention1d(DIM, HEADS))
     whole.load_state_dict(layer.state_dict())
     x = tokens(13)
@@ -278,7 +286,7 @@ def test_a_window_over_the_sequence_without_norms_is_full_attention():
 
 @pytest.mark.parametrize("window", [1, 2, 3, 7, 8])
 def test_a_window_has_as_many_keys_as_the_released_one(window):
-    layer = drawn(LongShortAttention1d(DIM, HEADS, window=window, rank=0))
+    layer = drawn(LongShortAttention1d(DIM, HEADS, LongShort(window=window, rank=0)))
     expected = {1: 3, 2: 4, 3: 5, 7: 13, 8: 16}[window]
     x = tokens(5 * window, batch=1).requires_grad_()
     for t in range(window, 4 * window):
@@ -287,7 +295,7 @@ def test_a_window_has_as_many_keys_as_the_released_one(window):
 
 
 def test_without_window_and_rank_a_token_sees_itself_and_the_class_token():
-    layer = drawn(LongShortAttention1d(DIM, HEADS, window=0, rank=0))
+    layer = drawn(LongShortAttention1d(DIM, HEADS, LongShort(window=0, rank=0)))
     x, cls = tokens(5).requires_grad_(), tokens(1).requires_grad_()
     y, _ = layer(x, cls)
     grad, grad_cls = torch.autograd.grad(y[:, 2].sum(), (x, cls))
@@ -303,7 +311,7 @@ def test_any_length_window_and_padding_run(N, window, rank, slice_size, data):
     valid = torch.tensor([data.draw(st.lists(st.booleans(), min_size=N, max_size=N))])
     x, cls = tokens(N, 1), tokens(1, 1)
     for layer in (
-        LongShortAttention1d(DIM, HEADS, window=window, rank=rank),
+        LongShortAttention1d(DIM, HEADS, LongShort(window=window, rank=rank)),
         Sliced(slice_size, data.draw(st.floats(1, 3))),
     ):
         y, _ = layer.double()(x, None if isinstance(layer, Sliced) else cls, valid)
@@ -394,7 +402,7 @@ def test_a_pair_is_classified_by_both_of_its_sequences():
 
 
 def test_bad_input_is_one_line_that_says_the_rule():
-    layer = LongShortAttention1d(DIM, HEADS, window=4, rank=1).double()
+    layer = LongShortAttention1d(DIM, HEADS, LongShort(window=4, rank=1)).double()
     sliced = Sliced(4, max_length=8).double()
     with pytest.raises(ValueError, match=r"must be bool .* \(2, 9\), got torch.bool \(2, 8\)"):
         layer(tokens(9), None, torch.ones(2, 8, dtype=torch.bool))
@@ -425,3 +433,18 @@ def test_bad_input_is_one_line_that_says_the_rule():
             max_length=8,
             attention=CompositeSlice(4),
         )
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: LongShort(4, 2, position_table=True), "position_table must be False on rows"),
+        (lambda: LongShort(4, 2, tokens_read="keys"), "tokens_read must be 'outputs' on rows"),
+        (lambda: LongShort(-1, 2), "window and rank must not be negative"),
+        (lambda: CompositeSlice((2, 4)), "slice_size must be an integer on rows"),
+        (lambda: CompositeSlice(4, alpha=4.0), "alpha must lie in"),
+    ],
+)
+def test_options_that_rows_of_tokens_do_not_have_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

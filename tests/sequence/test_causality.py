@@ -31,7 +31,7 @@ SLICED = [
 
 def make_long_short(**options):
     torch.manual_seed(0)
-    layer = CausalLongShortAttention(DIM, HEADS, **options).double()
+    layer = CausalLongShortAttention(DIM, HEADS, CausalLongShort(**options)).double()
     for p in layer.parameters():
         torch.nn.init.normal_(p, std=0.5)
     return layer
@@ -43,7 +43,9 @@ class Sliced(torch.nn.Module):
     def __init__(self, slice_size, alpha, max_length=128):
         super().__init__()
         torch.manual_seed(0)
-        self.layer = CausalCompositeSliceAttention1d(DIM, HEADS, slice_size=slice_size, alpha=alpha)
+        self.layer = CausalCompositeSliceAttention1d(
+            DIM, HEADS, CausalCompositeSlice(slice_size=slice_size, alpha=alpha)
+        )
         self.positions = SlicePositionEmbedding(
             DIM, slice_size=slice_size, max_length=max_length, alpha=alpha, causal=True
         )
@@ -172,7 +174,9 @@ def test_the_released_projection_of_a_cache_is_the_same_for_one_head_and_another
     for heads, same in ((1, True), (2, False)):
         torch.manual_seed(0)
         options = {"window": 6, "segment": 4, "rank": 2}
-        layer = CausalLongShortAttention(DIM, heads, **options, cached_projection="hidden")
+        layer = CausalLongShortAttention(
+            DIM, heads, CausalLongShort(**options, cached_projection="hidden")
+        )
         layer.double()
         for p in layer.parameters():
             torch.nn.init.normal_(p, std=0.5)
@@ -417,7 +421,7 @@ def test_bad_input_is_one_line_that_says_the_rule():
         layer(tokens(3)[:, :0])
     with pytest.raises(ValueError, match=r"A multiple|must be a multiple of segment=4"):
         CausalLongShortAttention(
-            DIM, HEADS, window=4, segment=4, rank=1, cached_projection="hidden"
+            DIM, HEADS, CausalLongShort(window=4, segment=4, rank=1, cached_projection="hidden")
         ).double().read(tokens(6))
     lm = make_model(CausalLongShort(5, 4, 2), memory_length=8)
     with pytest.raises(ValueError, match=r"A token id must lie in \[0, 11\), got 11"):
@@ -458,4 +462,6 @@ def test_bad_input_is_one_line_that_says_the_rule():
 )
 def test_options_that_do_not_fit_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        CausalLongShortAttention(DIM, HEADS, **({"window": 4, "segment": 4, "rank": 1} | options))
+        CausalLongShortAttention(
+            DIM, HEADS, CausalLongShort(**{"window": 4, "segment": 4, "rank": 1} | options)
+        )

@@ -65,8 +65,7 @@ def test_both_directions_equal_the_released_code(case):
     layer = LongShortAttention1d(
         config["dim"],
         config["num_heads"],
-        window=config["window"],
-        rank=config["rank"],
+        LongShort(window=config["window"], rank=config["rank"]),
         cls_token=config["cls"],
     )
     layer.load_state_dict(convert_sequence(part(tensors, "weights")))
@@ -86,11 +85,13 @@ def causal_layer(tensors, config):
     layer = CausalLongShortAttention(
         config["dim"],
         config["num_heads"],
-        window=config["window"],
-        segment=config["segment"],
-        rank=config["rank"],
-        bias=config["bias"],
-        cached_projection="hidden",
+        CausalLongShort(
+            window=config["window"],
+            segment=config["segment"],
+            rank=config["rank"],
+            bias=config["bias"],
+            cached_projection="hidden",
+        ),
     )
     layer.load_state_dict(convert_sequence(part(tensors, "weights")))
     return layer

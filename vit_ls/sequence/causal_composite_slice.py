@@ -17,6 +17,7 @@ from vit_ls.sequence.spans import (
     tiles_to_heads,
     untile,
 )
+from vit_ls.sequence.specs import CausalCompositeSlice
 
 
 class SliceState(NamedTuple):
@@ -57,8 +58,7 @@ class CausalCompositeSliceAttention1d(nn.Module):
     Args:
         dim: C, divisible by num_heads.
         num_heads: h.
-        slice_size: L, in tokens.
-        alpha: Extent of a slice's keys, 1 to 3.
+        options: Of this kind.
         device: Of the parameters.
         dtype: Of the parameters.
 
@@ -70,17 +70,16 @@ class CausalCompositeSliceAttention1d(nn.Module):
         self,
         dim: int,
         num_heads: int,
+        options: CausalCompositeSlice,
         *,
-        slice_size: int,
-        alpha: float = 1.0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads(dim, num_heads)
         self.dim, self.num_heads = dim, num_heads
-        self.slice_size = slice_size
-        self.reach = slice_reach(slice_size, alpha)
+        self.slice_size = options.slice_size
+        self.reach = slice_reach(options.slice_size, options.alpha)
         self.qkv = LinearQKV(dim, device, dtype)
         self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
 

@@ -1,6 +1,6 @@
 """Causal long-short attention on sequences (arXiv:2107.02192, section 3 and appendix D)."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from vit_ls.sequence.spans import (
     tiles_to_heads,
     untile,
 )
+from vit_ls.sequence.specs import CausalLongShort
 
 _SMALLEST_TILE = 32
 """Queries that share one tile of keys, at least: each tile repeats the projected keys."""
@@ -71,35 +72,20 @@ class CausalLongShortAttention(nn.Module):
     Args:
         dim: C, even and divisible by num_heads.
         num_heads: h.
-        window: w, in tokens.
-        segment: l, in tokens.
-        rank: r, vectors that a segment is projected onto; 0 for the window alone.
-        bias: Whether q, k, v and the output have one.
-        dual_ln: LN_L and LN_G.
-        window_form: "band", or "group": token t sees floor(t / w) w - w <= s <= t.
-        cached_projection: "keys", or "hidden" for what `read` makes of cached segments.
-        stored_frequencies: The frequencies of sines and cosines are a buffer that a checkpoint
-            holds, as in the released code, whose float16 checkpoints have rounded ones.
+        options: Of this kind.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: numbers that do not fit each other, or an unknown option.
+        ValueError: dim is odd, or not divisible by num_heads.
     """
 
     def __init__(
         self,
         dim: int,
         num_heads: int,
+        options: CausalLongShort,
         *,
-        window: int,
-        segment: int,
-        rank: int,
-        bias: bool = False,
-        dual_ln: bool = True,
-        window_form: Literal["band", "group"] = "band",
-        cached_projection: Literal["keys", "hidden"] = "keys",
-        stored_frequencies: bool = False,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -107,24 +93,13 @@ class CausalLongShortAttention(nn.Module):
         check_heads(dim, num_heads)
         if dim % 2:
             raise ValueError(f"dim must be even, for sines and cosines, got dim={dim}.")
-        if window < 1 or segment < 1 or rank < 0:
-            raise ValueError(
-                "window and segment must be positive and rank not negative, "
-                f"got window={window}, segment={segment}, rank={rank}."
-            )
-        if window_form not in ("band", "group"):
-            raise ValueError(f"window_form must be 'band' or 'group', got {window_form!r}.")
-        if cached_projection not in ("keys", "hidden"):
-            raise ValueError(
-                f"cached_projection must be 'keys' or 'hidden', got {cached_projection!r}."
-            )
         self.dim, self.num_heads = dim, num_heads
-        self.window, self.segment, self.rank = window, segment, rank
-        self.grouped = window_form == "group"
-        self.project_hidden = cached_projection == "hidden"
-        self.reach = (2 * window if self.grouped else window) - 1
-        self.qkv = nn.Linear(dim, 3 * dim, bias=bias, device=device, dtype=dtype)
-        self.norm_kv = KeyValueNorm(dim, device=device, dtype=dtype) if dual_ln else None
+        self.window, self.segment, self.rank = options.window, options.segment, options.rank
+        self.grouped = options.window_form == "group"
+        self.project_hidden = options.cached_projection == "hidden"
+        self.reach = (2 * self.window if self.grouped else self.window) - 1
+        self.qkv = nn.Linear(dim, 3 * dim, bias=options.bias, device=device, dtype=dtype)
+        self.norm_kv = KeyValueNorm(dim, device=device, dtype=dtype) if options.dual_ln else None
         self.window_position = nn.Linear(dim, dim, bias=False, device=device, dtype=dtype)
         head = (num_heads, dim // num_heads)
         self.key_bias = nn.Parameter(torch.empty(head, device=device, dtype=dtype))
@@ -132,14 +107,16 @@ class CausalLongShortAttention(nn.Module):
         self.dynamic_projection: nn.Linear | None = None
         self.segment_position: nn.Linear | None = None
         self.norm_projected: KeyValueNorm | None = None
-        if rank > 0:
-            self.dynamic_projection = nn.Linear(dim, num_heads * rank, device=device, dtype=dtype)
+        if options.rank > 0:
+            self.dynamic_projection = nn.Linear(
+                dim, num_heads * options.rank, device=device, dtype=dtype
+            )
             self.segment_position = nn.Linear(dim, dim, device=device, dtype=dtype)
-            if dual_ln:
+            if options.dual_ln:
                 self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
-        self.proj = nn.Linear(dim, dim, bias=bias, device=device, dtype=dtype)
+        self.proj = nn.Linear(dim, dim, bias=options.bias, device=device, dtype=dtype)
         self.frequencies: Tensor | None
-        stored = frequencies(dim, device=device) if stored_frequencies else None
+        stored = frequencies(dim, device=device) if options.stored_frequencies else None
         self.register_buffer("frequencies", stored)
         self.reset_parameters()
 

@@ -5,18 +5,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vit_ls.attention import CompositeSlice, CompositeSliceAttention, Place
-from vit_ls.attention.composite_slice import (
-    Aggregation,
-    Composition,
-    LocalMixer,
-    PosEmbed,
-    SliceGrid,
-    SliceMlp,
-)
+from vit_ls.attention import CompositeSliceAttention, Place
+from vit_ls.attention.composite_slice import SliceGrid
 from vit_ls.grid import num_windows
 from vit_ls.ops import Windows, inside, slice_halo
 from vit_ls.sequence.spans import check_row, row_mask
+from vit_ls.sequence.specs import CompositeSlice
 
 
 class SlicePositions(NamedTuple):
@@ -91,50 +85,25 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
     Args:
         dim: C, divisible by num_heads.
         num_heads: h.
-        slice_size: L, in tokens.
-        composition: As in `CompositeSliceAttention`, like the next three.
-        aggregation: Of a slice's tokens to its embedding.
-        local_mixer: "attention", or "mlp".
-        mixer_hidden: Hidden width of that MLP.
-        pos_embed: "ms_vipe" for P_l and P_g, "absolute" for neither.
-        alpha: Extent of a slice's keys, 1 to 3.
-        shared_qkv: The same W_q, W_k, W_v for both attentions.
+        options: Of this kind.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: numbers that do not fit each other, or an unknown option.
+        ValueError: dim is not divisible by num_heads.
     """
 
     def __init__(
         self,
         dim: int,
         num_heads: int,
+        options: CompositeSlice,
         *,
-        slice_size: int,
-        composition: Composition = "local_first",
-        aggregation: Aggregation = "mean",
-        local_mixer: LocalMixer = "attention",
-        mixer_hidden: int = 16,
-        pos_embed: PosEmbed = "ms_vipe",
-        alpha: float = 1.0,
-        shared_qkv: bool = True,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(
-            CompositeSlice(
-                *((1, slice_size), composition, aggregation, local_mixer, mixer_hidden),
-                *(pos_embed, alpha, shared_qkv),
-            ),
-            Place(dim, num_heads, device=device, dtype=dtype),
-        )
+        super().__init__(options, Place(dim, num_heads, device=device, dtype=dtype))
         self.dim = dim
-        # a row has no neighbours above and below that an extended slice could reach
-        self.halo = (0, slice_reach(slice_size, alpha))
-        if self.mixer is not None:
-            windows = Windows(self.slice_size, self.halo)
-            self.mixer = SliceMlp(windows, mixer_hidden, {"device": device, "dtype": dtype})
 
     def forward(  # type: ignore[override]
         self, x: Tensor, positions: SlicePositions | None = None, valid: Tensor | None = None

@@ -1,6 +1,5 @@
 """The papers' encoder of sequences: embeddings, pre-norm blocks, one vector for each sequence."""
 
-from dataclasses import asdict
 from typing import Literal
 
 import torch
@@ -75,7 +74,7 @@ class SequenceEncoder(nn.Module):
         if isinstance(attention, CompositeSlice) and attention.pos_embed == "ms_vipe":
             self.slice_positions = SlicePositionEmbedding(
                 dim,
-                slice_size=attention.slice_size,
+                slice_size=attention.windows.window[1],
                 max_length=max_length,
                 alpha=attention.alpha,
             )
@@ -224,10 +223,10 @@ class SequenceClassifier(nn.Module):
 def make_attention(dim: int, num_heads: int, attention: Attention, *, cls_token: bool) -> nn.Module:
     """The layer of a spec; only one that a class token reaches has a norm for that alone."""
     if isinstance(attention, Full):
-        return FullAttention1d(dim, num_heads, **asdict(attention))
+        return FullAttention1d(dim, num_heads, attention)
     if isinstance(attention, CompositeSlice):
-        return CompositeSliceAttention1d(dim, num_heads, **asdict(attention))
-    return LongShortAttention1d(dim, num_heads, **asdict(attention), cls_token=cls_token)
+        return CompositeSliceAttention1d(dim, num_heads, attention)
+    return LongShortAttention1d(dim, num_heads, attention, cls_token=cls_token)
 
 
 def check_sizes(**sizes: int) -> None:

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from vit_ls.attention.projections import LinearQKV
 from vit_ls.ops import attend, check_heads, merge_heads, split_heads
-from vit_ls.sequence.spans import check_probability, check_row, row_mask
+from vit_ls.sequence.spans import check_row, row_mask
+from vit_ls.sequence.specs import Full
 
 
 class FullAttention1d(nn.Module):
@@ -14,27 +15,27 @@ class FullAttention1d(nn.Module):
     Args:
         dim: C, divisible by num_heads.
         num_heads: h.
-        attn_drop: Probability of dropping a weight in training, after the softmax.
+        options: Of this kind.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: dim is not divisible by num_heads, or attn_drop is not in [0, 1).
+        ValueError: dim is not divisible by num_heads.
     """
 
     def __init__(
         self,
         dim: int,
         num_heads: int,
+        options: Full = Full(),  # noqa: B008 - frozen
         *,
-        attn_drop: float = 0.0,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads(dim, num_heads)
         self.dim, self.num_heads = dim, num_heads
-        self.attn_drop = check_probability(attn_drop)
+        self.attn_drop = options.attn_drop
         self.qkv = LinearQKV(dim, device, dtype)
         self.proj = nn.Linear(dim, dim, device=device, dtype=dtype)
 

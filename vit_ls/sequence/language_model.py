@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 
 import torch
 from timm.layers import Mlp
@@ -264,8 +263,8 @@ class DecoderBlock(nn.Module):
 def make_causal_attention(dim: int, num_heads: int, attention: CausalAttention) -> nn.Module:
     """The layer of a spec."""
     if isinstance(attention, CausalCompositeSlice):
-        return CausalCompositeSliceAttention1d(dim, num_heads, **asdict(attention))
-    return CausalLongShortAttention(dim, num_heads, **asdict(attention))
+        return CausalCompositeSliceAttention1d(dim, num_heads, attention)
+    return CausalLongShortAttention(dim, num_heads, attention)
 
 
 @contextmanager

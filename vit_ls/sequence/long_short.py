@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from vit_ls.attention import LongShort, LongShortAttention, Place
+from vit_ls.attention import LongShortAttention, Place
 from vit_ls.attention.long_short import KeyValueNorm
 from vit_ls.ops import (
     Positions,
@@ -11,9 +11,9 @@ from vit_ls.ops import (
     dynamic_projection,
     global_attention,
     long_short_attention,
-    window_halo,
 )
-from vit_ls.sequence.spans import check_probability, check_row, row_mask
+from vit_ls.sequence.spans import check_row, row_mask
+from vit_ls.sequence.specs import LongShort
 
 
 class LongShortAttention1d(LongShortAttention):
@@ -40,45 +40,33 @@ class LongShortAttention1d(LongShortAttention):
     Args:
         dim: C, divisible by num_heads.
         num_heads: h.
-        window: w, in tokens; 0 for the projection alone.
-        rank: r; 0 for the window alone. With both 0 a token sees itself and the class token.
-        dual_ln: LN_L and LN_G.
-        attn_drop: Probability of dropping a weight of a token in training, after the softmax.
+        options: Of this kind. With window and rank 0 a token sees itself and the class token.
         cls_token: Whether a class token may come. Without one and with rank 0 there is nothing for
             LN_G to normalise, and no LN_G.
         device: Of the parameters.
         dtype: Of the parameters.
 
     Raises:
-        ValueError: dim is not divisible by num_heads; window or rank is negative; attn_drop is not
-            in [0, 1).
+        ValueError: dim is not divisible by num_heads.
     """
 
     def __init__(
         self,
         dim: int,
         num_heads: int,
+        options: LongShort,
         *,
-        window: int,
-        rank: int,
-        dual_ln: bool = True,
-        attn_drop: float = 0.0,
         cls_token: bool = True,
         device: torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
-            LongShort(window, rank, dual_ln),
-            Place(
-                dim, num_heads, attn_drop=check_probability(attn_drop), device=device, dtype=dtype
-            ),
+            options, Place(dim, num_heads, attn_drop=options.attn_drop, device=device, dtype=dtype)
         )
         self.dim, self.cls_token = dim, cls_token
-        if dual_ln and cls_token and self.norm_projected is None:
+        if options.dual_ln and cls_token and self.norm_projected is None:
             self.norm_projected = KeyValueNorm(dim, device=device, dtype=dtype)
-        self.alone = window == 0 and rank == 0
-        self.window = (1, 1) if self.alone else (min(1, window), window)
-        self.halo = (0, window_halo(window))
+        self.alone = options.window == 0 and options.rank == 0
 
     def forward(  # type: ignore[override]
         self, x: Tensor, cls: Tensor | None = None, valid: Tensor | None = None
