@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import vit_ls
-from vit_ls.ops import dynamic_projection, rows
+from vit_ls.ops import dynamic_projection, rows, rules
 
 MODELS = [
     ("test_vil_ls", {}),
@@ -45,7 +45,7 @@ def test_a_large_grid_in_pieces_gives_what_it_gives_whole(
     model, x = drawn(name, **kwargs).double(), torch.randn(batch, 3, *size).double()
     with torch.inference_mode():
         whole, maps = model(x), model.forward_features(x)
-        monkeypatch.setattr(rows, "PIECE", piece)
+        monkeypatch.setattr(rules, "ROWS_PIECE", piece)
         torch.testing.assert_close(model(x), whole, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(model.forward_features(x), maps, rtol=1e-9, atol=1e-9)
 
@@ -81,7 +81,7 @@ def test_no_tensor_within_a_large_grid_is_as_wide_as_an_mlp(name, kwargs, most, 
         tokens = first.embed(x.permute(0, 2, 3, 1)).numel()
         with Largest() as whole:
             first(x.permute(0, 2, 3, 1))
-        monkeypatch.setattr(rows, "PIECE", 2**14)
+        monkeypatch.setattr(rules, "ROWS_PIECE", 2**14)
         with Largest() as pieces:
             first(x.permute(0, 2, 3, 1))
     assert whole.numbers >= 4 * tokens
@@ -89,7 +89,7 @@ def test_no_tensor_within_a_large_grid_is_as_wide_as_an_mlp(name, kwargs, most, 
 
 
 def test_pieces_hold_each_row_once_and_no_more_than_they_may(monkeypatch):
-    monkeypatch.setattr(rows, "PIECE", 1000)
+    monkeypatch.setattr(rules, "ROWS_PIECE", 1000)
     for B, H in ((1, 1), (1, 7), (3, 5), (9, 2)):
         for row in (1, 40, 100, 5000):
             x, seen = torch.zeros(B, H, 4), torch.zeros(B, H)
@@ -102,7 +102,7 @@ def test_pieces_hold_each_row_once_and_no_more_than_they_may(monkeypatch):
 
 def test_a_result_goes_where_it_is_told_whether_it_is_large_or_not(monkeypatch):
     for piece in (2**30, 8):
-        monkeypatch.setattr(rows, "PIECE", piece)
+        monkeypatch.setattr(rules, "ROWS_PIECE", piece)
         x = torch.arange(24.0).view(2, 3, 4)
         with torch.inference_mode():
             assert rows.by_rows(lambda y: y + 1, x, 4, out=x) is x
@@ -110,18 +110,18 @@ def test_a_result_goes_where_it_is_told_whether_it_is_large_or_not(monkeypatch):
 
 
 def test_where_something_looks_or_follows_a_grid_is_taken_whole(monkeypatch):
-    monkeypatch.setattr(rows, "PIECE", 0)
+    monkeypatch.setattr(rules, "ROWS_PIECE", 0)
     x = torch.zeros(1, 2, 2)
-    assert not rows.is_large(x, 2)  # a gradient may follow
+    assert not rules.is_large(x, 2)  # a gradient may follow
     with torch.no_grad():
-        assert rows.is_large(x, 2)
-        assert not rows.is_large(nn.Parameter(x), 2)
+        assert rules.is_large(x, 2)
+        assert not rules.is_large(nn.Parameter(x), 2)
         with torch._subclasses.FakeTensorMode() as fake:
-            assert not rows.is_large(fake.from_tensor(x), 2)
+            assert not rules.is_large(fake.from_tensor(x), 2)
         found = []
-        torch.func.vmap(lambda y: found.append(rows.is_large(y, 2)) or y)(x[None])
-        torch.jit.trace(lambda y: found.append(rows.is_large(y, 2)) or y + 1, x, check_trace=False)
-        torch.compile(lambda y: y + rows.is_large(y, 2), backend="eager", fullgraph=True)(x)
+        torch.func.vmap(lambda y: found.append(rules.is_large(y, 2)) or y)(x[None])
+        torch.jit.trace(lambda y: found.append(rules.is_large(y, 2)) or y + 1, x, check_trace=False)
+        torch.compile(lambda y: y + rules.is_large(y, 2), backend="eager", fullgraph=True)(x)
         assert found == [False, False]
 
 
@@ -130,7 +130,7 @@ def test_a_recording_has_the_weights_of_a_large_grid(monkeypatch):
     with torch.no_grad():
         with vit_ls.record(model) as whole:
             model(x)
-        monkeypatch.setattr(rows, "PIECE", 2**11)
+        monkeypatch.setattr(rules, "ROWS_PIECE", 2**11)
         with vit_ls.record(model) as pieces:
             model(x)
     for a, b in zip(whole.values(), pieces.values(), strict=True):
@@ -138,7 +138,7 @@ def test_a_recording_has_the_weights_of_a_large_grid(monkeypatch):
 
 
 def test_dropout_draws_alike_in_training_with_and_without_a_gradient(monkeypatch):
-    monkeypatch.setattr(rows, "PIECE", 2**11)
+    monkeypatch.setattr(rules, "ROWS_PIECE", 2**11)
     model = drawn("test_vil_ls", proj_drop_rate=0.5, drop_path_rate=0.2).train()
     x = torch.randn(2, 3, 64, 64)
     torch.manual_seed(0)
@@ -149,7 +149,7 @@ def test_dropout_draws_alike_in_training_with_and_without_a_gradient(monkeypatch
 
 
 def test_the_statistics_of_a_batch_are_those_of_all_its_rows(monkeypatch):
-    monkeypatch.setattr(rows, "PIECE", 2**11)
+    monkeypatch.setattr(rules, "ROWS_PIECE", 2**11)
     model, x = drawn("test_cvt_ls"), torch.randn(2, 3, 64, 64)
     names = [name for name, _ in model.named_buffers() if "running" in name]
     found = []
@@ -164,7 +164,7 @@ def test_the_statistics_of_a_batch_are_those_of_all_its_rows(monkeypatch):
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_a_projection_by_rows_is_the_projection(scale, monkeypatch):
-    monkeypatch.setattr(rows, "PIECE", 2**12)
+    monkeypatch.setattr(rules, "ROWS_PIECE", 2**12)
     logits = scale * torch.randn(2, 9, 7, 3 * 5).double()
     kv = torch.randn(2, 2, 9, 7, 3 * 4).double()
     with torch.inference_mode():
