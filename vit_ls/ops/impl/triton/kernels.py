@@ -1,11 +1,11 @@
 """The kernels of the Triton row: one softmax over the keys in front and a window's keys.
 
 A program takes one image, one head and a tile of a block's queries (forward, gradient of queries)
-or of a block's own tokens as keys (gradient of keys and values, gathered over the blocks that see
-them). A block is one window, or GA x GW windows where one alone would not fill a tile. Keys and
-values are read from the grid by address, halo included; the softmax runs in float32 over tiles of
-keys (arXiv:2205.14135), in powers of 2. No two programs write one number and nothing is added
-atomically, so that gradients are the same in every run.
+or of its own tokens as keys (gradient of keys and values, gathered over the blocks that see them).
+A block is one window, or GA x GW windows where one would not fill a tile. Keys and values are read
+from the grid by address, halo included; the softmax runs in float32 over tiles of keys
+(arXiv:2205.14135), in powers of 2. No two programs write one number and nothing is added
+atomically: gradients are the same in every run.
 
 Grids are [B,H,W,C] with any strides of B, H and W; outputs are contiguous. Dim letters are those of
 `vit_ls.grid`; with a window (A, W_) of halo (SA, SW), a block (BA, BW) in tokens.
@@ -22,8 +22,6 @@ INTERPRETED = tl.constexpr(bool(knobs.runtime.interpret))
 
 
 # Each helper has one return: what follows a branch that is not taken is compiled all the same.
-
-
 @triton.jit
 def _dot(x, y, PRECISION: tl.constexpr):
     if INTERPRETED:  # whose product multiplies the bits of bfloat16 as integers
