@@ -24,7 +24,12 @@ ADDITIONS = {
     "suite": (r"imagenet-3dcc", "robustness", 1),
     "flag": (r"save_images", "", 2),
 }
-USERS = {"attention kind": ("models/", "sequence/")}
+USERS = {
+    "attention kind": (
+        *("models/", "sequence/", "replace/"),
+        *("vit_ls/__init__.py", "config/shared.py"),  # what `replace` puts into other models
+    )
+}
 """Rooms that use what is added: they are another addition."""
 
 

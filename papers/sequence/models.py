@@ -118,7 +118,7 @@ def _both_directions(config: SequenceConfig) -> Attention:
     if config.attention == "full":
         return Full(attn_drop=config.attn_drop)
     if config.attention == "cst":
-        return CompositeSlice(config.slice_size, config.alpha)
+        return CompositeSlice(config.slice_size, alpha=config.alpha)
     return LongShort(config.window, config.rank, attn_drop=config.attn_drop)
 
 
