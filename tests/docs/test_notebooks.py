@@ -6,8 +6,6 @@ import pytest
 from documents import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
-KEPT = [path for path in NOTEBOOKS if path.with_suffix(".ipynb").exists()]
-"""Those whose outputs are kept, and on the site."""
 _HOLDS = {
     "finetune": "assert min(map(max, (source, tuned, scratch))) > 80, (source, tuned, scratch)",
     "segmentation": "assert iou > 0.5, iou",
@@ -21,10 +19,9 @@ _HOLDS = {
 
 def test_each_notebook_has_something_to_hold():
     assert [path.stem for path in NOTEBOOKS] == sorted(_HOLDS)
-    assert {"attention", "high_resolution"} <= {path.stem for path in KEPT}
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_what_is_shown_of_a_notebook_is_of_its_cells_now(path):
     jupytext = pytest.importorskip("jupytext", reason="needs the extra docs")
     written = [(cell.cell_type, cell.source) for cell in jupytext.read(path).cells]
