@@ -132,26 +132,27 @@ def _by_features(run: Run, inside: _Cell, known: Array, other: Array, where: str
     bank, rest = known[half], known[~half]
     note = f"known: {inside.result.benchmark}, {len(rest)} images; fitted on its other {len(bank)}"
     classifier = files.read_classifier(run.folder, run.report.model["weights"])
-    whys = _not_fitted(bank, rest, classifier is not None)
+    k = detectors.neighbours(len(bank), len(np.unique(inside.label)))
+    whys = _not_fitted(bank, rest, k, classifier is not None)
     for name in ("KNN", "ViM"):
         if whys[name]:
             yield Line(where, "all", f"AUROC, {name}", None, note=f"withheld: {whys[name]}")
         elif name == "KNN":
-            both = [detectors.nearest(bank, asked) for asked in (rest, other)]
-            yield from _lines(where, name, both[0], both[1], note)
+            both = [detectors.nearest(bank, asked, k) for asked in (rest, other)]
+            yield from _lines(where, name, both[0], both[1], f"{note}, neighbour {k}")
         elif classifier is not None:
             vim = detectors.Vim.of(bank, *classifier)
             yield from _lines(where, name, vim.score(rest), vim.score(other), note)
 
 
-def _not_fitted(bank: Array, rest: Array, classifier: bool) -> dict[str, str]:
+def _not_fitted(bank: Array, rest: Array, k: int, classifier: bool) -> dict[str, str]:
     """Why a method cannot be had; "" where it can."""
     if not len(rest):
         return dict.fromkeys(("KNN", "ViM"), "no known image is left to judge")
     few = f"fitted on {len(bank)} images"
     vim = "" if classifier else "no classifier is kept"
     return {
-        "KNN": f"{few}, needs {detectors.NEIGHBOURS}" if len(bank) < detectors.NEIGHBOURS else "",
+        "KNN": "" if k else f"{few}, needs two of each class",
         "ViM": f"{few}, needs more than the {bank.shape[1]} features"
         if len(bank) <= bank.shape[1] else vim,
     }  # fmt: skip

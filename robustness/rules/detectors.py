@@ -2,7 +2,8 @@
 
 Of the logits: maximum softmax (arXiv:1610.02136), maximum logit (arXiv:1911.11132), energy
 (arXiv:2010.03759), and the maximum softmax at temperature 1000, ODIN without the noise on its input
-(arXiv:1706.02690). Of the features: distance to the 50th nearest known one (arXiv:2204.06507), and
+(arXiv:1706.02690). Of the features: distance to the 50th nearest known one
+(arXiv:2204.06507), or a nearer one where a class has fewer than 100, and
 ViM (arXiv:2203.10807). Settings are the defaults of OpenOOD v1.5.
 """
 
@@ -33,18 +34,24 @@ def of_logits(logits: Array) -> dict[str, Array]:
     }
 
 
-def nearest(known: Array, asked: Array) -> Array:
-    """Squared distance to the 50th nearest of the known features, of length 1, below zero: [B].
+def neighbours(known: int, classes: int) -> int:
+    """Which nearest known image is asked for: within one class, so that it tells of no other."""
+    return min(NEIGHBOURS, known // (2 * classes))
+
+
+def nearest(known: Array, asked: Array, k: int = NEIGHBOURS) -> Array:
+    """Squared distance to the k-th nearest of the known features, of length 1, below zero: [B].
 
     Args:
-        known: [N, D], at least 50 of them.
+        known: [N, D], at least k of them.
         asked: [B, D].
+        k: Which one.
     """
     bank, wanted = (f / np.linalg.norm(f, axis=1, keepdims=True) for f in (known, asked))
     found = []
     for start in range(0, len(wanted), _AT_ONCE):
         alike = wanted[start : start + _AT_ONCE] @ bank.T
-        found.append(2 * np.partition(alike, -NEIGHBOURS, axis=1)[:, -NEIGHBOURS] - 2)
+        found.append(2 * np.partition(alike, -k, axis=1)[:, -k] - 2)
     return np.concatenate(found)
 
 

@@ -179,7 +179,10 @@ def test_unknown_images_are_told_from_the_known_ones_by_each_score(tmp_path: Pat
         assert "known: digits, 400 images" in own[f"AUROC, {name}"].note
     half = np.array([fitted(f"{k % 3}/{k:05d}.png") for k in range(400)])
     bank, rest = (logits[some, :4].astype(float) for some in (half, ~half))
-    near = [detectors.nearest(bank, asked) for asked in (rest, strange[:, :4].astype(float))]
+    near = [
+        detectors.nearest(bank, asked, len(bank) // 12)
+        for asked in (rest, strange[:, :4].astype(float))
+    ]
     assert own["AUROC, KNN"].value == pytest.approx(100 * detection.measures(*near).auroc)
     assert own["AUROC, ViM"].value is None
     assert "no classifier is kept" in own["AUROC, ViM"].note

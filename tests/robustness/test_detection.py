@@ -85,6 +85,19 @@ def test_the_distance_to_the_50th_neighbour_is_scikit_learns() -> None:
     assert detectors.nearest(FEATURES, ASKED) == pytest.approx(-(far[:, -1] ** 2), abs=1e-9)
 
 
+def test_the_neighbour_is_one_of_the_same_class() -> None:
+    rng = np.random.default_rng(0)
+    places = rng.normal(size=(10, 8)) * 10
+    known = np.repeat(places, 18, axis=0) + rng.normal(size=(180, 8)) * 0.1
+    more = np.repeat(places, 9, axis=0) + rng.normal(size=(90, 8)) * 0.1
+    k = detectors.neighbours(len(known), 10)
+    assert k == 9
+    between = (places + np.roll(places, 1, axis=0)) / 2
+    both = [detectors.nearest(known, asked, k) for asked in (more, between)]
+    assert detection.measures(*both).auroc == 1
+    assert [detectors.neighbours(n, 1000) for n in (1_281_167, 25_000, 900)] == [50, 12, 0]
+
+
 def test_vim_is_the_one_of_openood() -> None:
     covariance = pytest.importorskip("sklearn.covariance")
     origin = -np.linalg.pinv(WEIGHT) @ BIAS

@@ -157,7 +157,7 @@ def test_imagenet_o_is_judged_as_its_authors_script_does(
     number = found["AUPR over its 200 classes"]
     assert number["value"] == pytest.approx(expected)
     assert "3 clean images of these classes" in number["note"]
-    assert "needs 50" in found["AUROC, KNN"]["note"]
+    assert "needs two of each class" in found["AUROC, KNN"]["note"]
     assert found["AUROC, KNN"]["value"] is None
 
 
