@@ -235,8 +235,8 @@ def _finding(found: Found, tasks: Sequence[str]) -> str:
     if not at_once or not back:
         return "A replaced ViT: not all runs have ended"
     return (
-        f"A replaced ViT: at most {max(at_once):.0f} % at once, "
-        f"at least {min(back):.0f} % after 5 epochs"
+        f"A replaced ViT: at most {max(at_once):.1f} % at once, "
+        f"at least {min(back):.1f} % after 5 epochs"
     )
 
 
