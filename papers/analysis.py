@@ -90,15 +90,15 @@ def norms(model: nn.Module, images: Tensor) -> list[Row]:
 
     Norms are of whole tokens, all heads together, as DualLN's are.
     """
-    kv_of: dict[str, Tensor] = {}
+    grids: dict[str, Tensor] = {}
 
-    def keep(name: str, output: tuple[Tensor, Tensor]) -> None:
-        kv_of[name] = output[1]
+    def keep(name: str, inputs: tuple[Any, ...]) -> None:
+        grids[name] = inputs[0]
 
     layers = {n: m for n, m in model.named_modules() if isinstance(m, LongShortAttention)}
     with ExitStack() as stack:
         for name, layer in layers.items():
-            hook = layer.qkv.register_forward_hook(lambda _m, _i, out, name=name: keep(name, out))
+            hook = layer.register_forward_pre_hook(lambda _, inputs, name=name: keep(name, inputs))
             stack.callback(hook.remove)
         with vit_ls.record(model) as records:
             model(images)
@@ -107,7 +107,8 @@ def norms(model: nn.Module, images: Tensor) -> list[Row]:
         P = records[name].projection
         if P is None:
             continue
-        kv = kv_of[name] if layer.norm_kv is None else layer.norm_kv(kv_of[name])
+        kv = layer.qkv(grids[name])[1]
+        kv = kv if layer.norm_kv is None else layer.norm_kv(kv)
         heads = (split_heads(x.flatten(1, 2), layer.num_heads) for x in kv)
         kv_bar = torch.stack([merge_heads(P @ x) for x in heads])
         if layer.norm_projected is not None:

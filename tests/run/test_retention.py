@@ -25,7 +25,7 @@ def _content(epoch: int, batch: int, number: int) -> dict[str, Any]:
         "state_dict": {"weight": torch.full((3,), float(number))},
         "epoch": epoch if batch else epoch - 1,
         "arch": "net",
-        "position": {"epoch": epoch, "batch": batch},
+        "position": {"epoch": epoch, "batch": batch, "images": batch},
     }
 
 

@@ -103,7 +103,7 @@ class CompositeSliceAttention1d(CompositeSliceAttention):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(options, Place(dim, num_heads, device=device, dtype=dtype))
-        self.dim = dim
+        self.dim, self.ms_vipe = dim, options.pos_embed == "ms_vipe"
 
     def forward(  # type: ignore[override]
         self, x: Tensor, positions: SlicePositions | None = None, valid: Tensor | None = None
