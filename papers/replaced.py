@@ -198,7 +198,7 @@ def table(found: Found, task: str) -> str:
         distilled = [_cell(over_seeds(found, task, arm, "distilled", epoch)) for epoch in EPOCHS]
         scratch = _cell(over_seeds(found, task, arm, "scratch", EPOCHS[-1]))
         rows.append((arm, *distilled, scratch))
-    head = ("attention", "at once", *(f"after {n}" for n in EPOCHS[1:]), "from scratch, 20")
+    head = ("attention", "at once", *(str(n) for n in EPOCHS[1:]), f"scratch, {EPOCHS[-1]}")
     return markdown_table(head, rows, numbers=range(1, len(head)))
 
 
