@@ -9,6 +9,7 @@ which installs the package, is left out. The site shows the files. Needs the ext
 """
 
 import argparse
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -54,6 +55,8 @@ def kept(output: Any) -> Any | None:
 
 
 def _few(text: str) -> str:
+    # folders of the cells' own, which are another one in each run
+    text = re.sub(re.escape(tempfile.gettempdir()) + r"/[^/\s]+/", "", text)
     lines = text.splitlines()
     return "\n".join([*lines[:LINES], *(["..."] if len(lines) > LINES else [])]) + "\n"
 
